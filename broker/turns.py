@@ -11,7 +11,7 @@ client until it ends. Such a loop counts its steps here:
 Work that cannot be cut into steps (parsing, decompression) goes through `Env.offload` instead.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import trio
@@ -71,3 +71,9 @@ class Turns:
             await self.take()
             counts[item] = counts.get(item, 0) + 1
         return counts
+
+
+def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Cut `items` into parts of `size`. Without items there is one empty part."""
+    for start in range(0, max(len(items), 1), size):
+        yield items[start : start + size]

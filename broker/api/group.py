@@ -39,7 +39,7 @@ from odradek.broker.group.requests import (
     UnnamedRefusalError,
 )
 from odradek.broker.group.state import GroupState
-from odradek.broker.turns import Turns
+from odradek.broker.turns import Turns, in_parts
 from odradek.protocol.apis.group import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -78,6 +78,8 @@ NOT_FOUND_FROM: Final = 6
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
 """The type of a group of the new protocol, and the protocol type of groups of consumers."""
+MEMBERS_AT_ONCE: Final = 1_000
+"""Members that leave without a checkpoint. Each is looked for among all members of the group."""
 DESCRIBE_STEPS: Final = 4
 """The cost of one group, in steps of a turn."""
 
@@ -216,8 +218,11 @@ async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Le
     members = request.members if is_many else (MemberIdentity(member_id=request.member_id),)
     turns = Turns()
     leaving = await turns.map(_leaving, members)
+    codes: list[ErrorCode] = []
     try:
-        codes = await context.core.groups.leave_group(request.group_id, leaving)
+        for some in in_parts(leaving, MEMBERS_AT_ONCE):
+            await turns.take(len(some))
+            codes += await context.core.groups.leave_group(request.group_id, some)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if not is_many:

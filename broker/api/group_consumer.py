@@ -14,11 +14,11 @@ its member id; before, the coordinator made it for an empty one. ConsumerGroupDe
 type of each member.
 
 Differs from Kafka: patterns are matched at once, so that the first answer has their topics, by RE2
-itself, Kafka's by its translation to Java. Ids have up to 249 characters, patterns 4,096. A classic
-group is converted during its first rebalance, too. A group that goes back to the classic protocol
-begins with a rebalance if any member has not reached its target, and after a failover goes on with
-it; a classic member without any of the new protocol is asked to join again when the group's epoch
-has risen.
+itself, Kafka's by its translation to Java. A group id has at most 1 KiB, other ids up to 249
+characters, patterns 4,096. A classic group is converted during a rebalance, too. A group that goes
+back to the classic protocol begins with a rebalance if any member has not reached its target, and
+after a failover goes on with it; a classic member without any of the new protocol is asked to join
+again when the group's epoch has risen.
 """
 
 from typing import Final
@@ -84,10 +84,10 @@ async def consumer_group_heartbeat(
 
 async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Beat:
     turns = Turns()
-    owned: dict[UUID, frozenset[int]] = {}
+    owned: dict[UUID, set[int]] = {}
     for each in request.topic_partitions or ():
         await turns.take(1 + len(each.partitions))
-        owned[each.topic_id] = owned.get(each.topic_id, frozenset()) | frozenset(each.partitions)
+        owned.setdefault(each.topic_id, set()).update(each.partitions)
     names = request.subscribed_topic_names
     return Beat(
         group_id=request.group_id,

@@ -11,12 +11,11 @@ Versions: there is one.
 Differs from Kafka: a partition that is named several times is answered once.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.turns import Turns, in_parts
 from odradek.protocol.apis.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -46,7 +45,8 @@ async def offset_delete(
             else:
                 codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     try:
-        for some in _some_at_a_time(tuple(wanted)):
+        # Each part is checked anew: the group may have changed while the one before was written.
+        for some in in_parts(tuple(wanted), OFFSETS_AT_ONCE):
             await turns.take(len(some))
             codes.update(await context.core.groups.delete_offsets(request.group_id, some))
     except KafkaError as error:
@@ -62,12 +62,3 @@ async def offset_delete(
         await turns.take()
         topics.append(OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
-
-
-def _some_at_a_time(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
-    """Cut the partitions into parts. Without partitions there is one, so that the group is checked.
-
-    Each part is checked anew: the group may have changed while the one before was written.
-    """
-    for start in range(0, max(len(wanted), 1), OFFSETS_AT_ONCE):
-        yield wanted[start : start + OFFSETS_AT_ONCE]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from odradek.broker.group.consumer.heartbeat import UNCHANGED_MS, Beat
 from odradek.broker.group.consumer.members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek.broker.group.limits import (
+    GROUP_ID_MAX_BYTES,
     MEMBER_MAX_BYTES,
     NAME_MAX_CHARACTERS,
     PROTOCOLS_MAX,
@@ -78,6 +79,8 @@ def _problem_of(asked: Beat, *, must_have_id: bool) -> str | None:
         return "InstanceId can't be null."
     elif epoch < LEAVE_STATIC_EPOCH:
         return "MemberEpoch is invalid."
+    if len(asked.group_id.encode()) > GROUP_ID_MAX_BYTES:
+        return f"GroupId has at most {GROUP_ID_MAX_BYTES} bytes."
     names = (asked.member_id, asked.instance_id or "", asked.rack_id or "")
     if any(len(name) > NAME_MAX_CHARACTERS for name in names):
         return f"An id has at most {NAME_MAX_CHARACTERS} characters."

@@ -310,7 +310,10 @@ class ConsumerGroups:
         """
         now_ms = self._around.clock.wall_ms()
         next_offset = 0
+        storing = {group_id for group_id, _ in tenure.being_stored()}
         for group_id, live in list(tenure.consumers.items()):
+            if group_id in storing:
+                continue
             expired, is_over = expired_of_consumer(
                 live.group, tenure.offsets, now_ms=now_ms, retention_ms=retention_ms
             )

@@ -376,9 +376,11 @@ class GroupCoordinator:
             if not tenure.is_loaded:
                 continue
             now_ms, retention_ms = self._clock.wall_ms(), self._config.offsets_retention_ms
+            storing = {group_id for group_id, _ in tenure.being_stored()}
             entries = [
                 entry
-                for live in tenure.groups.values()
+                for group_id, live in tenure.groups.items()
+                if group_id not in storing
                 for entry in expired_entries(
                     live.group, tenure.offsets, now_ms=now_ms, retention_ms=retention_ms
                 )

@@ -95,8 +95,9 @@ class Offsets:
     def partitions_of_topic(self, topic: str, topic_id: UUID) -> list[tuple[str, TopicPartition]]:
         """Return all groups and partitions with an offset, stored or pending, of one topic.
 
-        Offsets of a topic of the same name and another id are left out. Offsets without an id, from
-        older brokers, count for every topic of the name.
+        Offsets of a topic of the same name and another id are left out, and so is what is stored
+        for a partition with a pending one. Offsets without an id, from older brokers, count for
+        every topic of the name.
         """
         ids = (ZERO_UUID, topic_id)
         found = {
@@ -105,11 +106,16 @@ class Offsets:
             for partition, (stored, _) in partitions.items()
             if partition.topic == topic and stored.topic_id in ids
         }
+        others = set()
         for all_pending in self._pending.values():
             for pending in all_pending:
-                if pending.partition.topic == topic and pending.stored.topic_id in ids:
-                    found[pending.group_id, pending.partition] = None
-        return list(found)
+                if pending.partition.topic == topic:
+                    place = pending.group_id, pending.partition
+                    if pending.stored.topic_id in ids:
+                        found[place] = None
+                    else:
+                        others.add(place)
+        return [place for place in found if place not in others]
 
     # what happens
 

@@ -42,10 +42,16 @@ from odradek.broker.group.store import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import BatchBuilder
+from odradek.protocol.schema import ZERO_UUID
 
 log: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Storing = tuple[str, Sequence[PartitionOffset]]
+"""A group and its offsets."""
+
+NO_OFFSETS: Final[Storing] = ("", ())
 
 GROUPS_AT_A_TIME: Final = 500
 """The number of groups that are made between two checkpoints."""
@@ -75,9 +81,9 @@ class GroupTenure(Tenure):
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
-        self._unapplied: deque[tuple[int, Callable[[], None]]] = deque()
-        """What takes effect when everything below an offset is durable. While the log is being
-        read, some of it is durable already."""
+        self._unapplied: deque[tuple[int, Callable[[], None], Storing]] = deque()
+        """What takes effect when everything below an offset is durable, and the offsets that it
+        stores. While the log is being read, some of it is durable already."""
         self._durable_below = 0
 
     def group(self, group_id: str) -> LiveGroup:
@@ -137,7 +143,7 @@ class GroupTenure(Tenure):
                 appended = self.partition.append_batch(batch)
             next_offset = appended.last_offset + 1
             effect = partial(self._apply, some, appended.base_offset)
-            self._unapplied.append((next_offset, effect))
+            self._unapplied.append((next_offset, effect, NO_OFFSETS))
         return next_offset
 
     def append_offsets(self, group_id: str, offsets: Sequence[PartitionOffset]) -> int:
@@ -148,8 +154,18 @@ class GroupTenure(Tenure):
                 appended = self.partition.append_batch(batch)
             next_offset = appended.last_offset + 1
             effect = partial(self._store, group_id, some, appended.base_offset)
-            self._unapplied.append((next_offset, effect))
+            self._unapplied.append((next_offset, effect, (group_id, some)))
         return next_offset
+
+    def being_stored(self) -> Iterator[tuple[str, PartitionOffset]]:
+        """Yield the offsets in the log that have not taken effect, with their groups.
+
+        They must not be removed for what is stored before them: a tombstone would stand behind
+        them, and remove an offset that is acknowledged.
+        """
+        for _, _, (group_id, offsets) in self._unapplied:
+            for offset in offsets:
+                yield group_id, offset
 
     def append_together(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> int:
         """Append records as one batch. Return the offset after them.
@@ -222,9 +238,17 @@ class GroupTenure(Tenure):
         """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""
         # By id: while the coordinator waits for another partition, the topic may be made anew, and
         # groups may store offsets for it here.
-        found = self.offsets.partitions_of_topic(topic, topic_id)
-        if found:
-            tombstones = [OffsetEntry(group_id, each, None) for group_id, each in found]
+        newer = {
+            (group_id, partition)
+            for group_id, (partition, stored) in self.being_stored()
+            if stored.topic_id not in (ZERO_UUID, topic_id)
+        }
+        tombstones = [
+            OffsetEntry(*each, None)
+            for each in self.offsets.partitions_of_topic(topic, topic_id)
+            if each not in newer
+        ]
+        if tombstones:
             await self.flushed(self.append(tombstones))
 
     def marker_written(self, producer_id: int, *, committed: bool, marker_offset: int) -> None:
@@ -235,7 +259,7 @@ class GroupTenure(Tenure):
             committed=committed,
             marker_offset=marker_offset,
         )
-        self._unapplied.append((marker_offset + 1, effect))
+        self._unapplied.append((marker_offset + 1, effect, NO_OFFSETS))
 
     def durable_below(self, next_offset: int) -> None:
         """Apply the records below `next_offset`, which are durable."""
@@ -248,7 +272,7 @@ class GroupTenure(Tenure):
     def _apply_below(self, next_offset: int) -> None:
         unapplied = self._unapplied
         while unapplied and unapplied[0][0] <= next_offset:
-            _, effect = unapplied.popleft()
+            _, effect, _ = unapplied.popleft()
             effect()
 
     def _store(self, group_id: str, offsets: Sequence[PartitionOffset], base_offset: int) -> None:

@@ -24,6 +24,7 @@ from odradek.broker.group.consumer.members import (
 )
 from odradek.broker.group.consumer.reconcile import OwnerOf, Target, is_part_of, reconciled
 from odradek.broker.group.consumer.target import topic_ids_of, with_target
+from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 UNCHANGED_MS: Final = -1
@@ -264,7 +265,7 @@ def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> Consu
         "topics": topics,
         "regex": member.regex if asked.regex is None else asked.regex,
         "assignor": member.assignor if asked.assignor is None else asked.assignor,
-        "client_id": asked.client_id,
+        "client_id": asked.client_id[:CLIENT_ID_MAX_CHARACTERS],
         "client_host": asked.client_host,
         "classic": asked.classic,
     }

@@ -4,7 +4,7 @@ Every change returns a new value. What has not changed stays the same object, so
 finds the difference of two groups quickly. `members` is in the order in which the members joined.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from hashlib import blake2b
@@ -17,7 +17,7 @@ from odradek.broker.group.members import MEMBER_BASE_BYTES, MemberProtocol
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-Partitions = Mapping[UUID, frozenset[int]]
+Partitions = Mapping[UUID, Set[int]]
 """Partitions by the id of their topic."""
 
 Epochs = Mapping[UUID, Mapping[int, int]]
@@ -33,6 +33,8 @@ LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 PARTITION_BYTES: Final = 64
 """The size that an owned partition counts for in memory limits."""
+NAME_BYTES: Final = 96
+"""The size that the name of a topic counts for, besides its characters."""
 
 
 class TopicShape(Protocol):
@@ -100,16 +102,15 @@ class ConsumerMember:
     revoking: Epochs = field(default_factory=lambda: NO_EPOCHS)
     """Partitions that it must revoke. They have no other owner before it has."""
     size_bytes: int = field(init=False, compare=False, default=0)
-    """The size that it counts for in memory limits."""
+    """The size that it counts for in memory limits, without its topics, which it may share."""
 
     def __post_init__(self) -> None:
         owned = sum(
             len(each) for epochs in (self.assigned, self.revoking) for each in epochs.values()
         )
-        names = sum(map(len, self.topics)) + len(self.regex)
         protocols = () if self.classic is None else self.classic.protocols
         metadata = sum(len(each.metadata) for each in protocols)
-        size_bytes = MEMBER_BASE_BYTES + names + metadata + owned * PARTITION_BYTES
+        size_bytes = MEMBER_BASE_BYTES + len(self.regex) + metadata + owned * PARTITION_BYTES
         object.__setattr__(self, "size_bytes", size_bytes)
 
     @property
@@ -159,7 +160,8 @@ class ConsumerGroup:
 
     @property
     def size_bytes(self) -> int:
-        return sum(member.size_bytes for member in self.members.values())
+        names = sum(len(each) * NAME_BYTES + sum(map(len, each)) for each in self._subscriptions)
+        return names + sum(member.size_bytes for member in self.members.values())
 
     def is_assignment_due(self, *, now_ms: int, interval_ms: int) -> bool:
         """Return True if the time between two assignments is over."""
@@ -190,11 +192,14 @@ class ConsumerGroup:
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the names of the topics that any member reads."""
-        # Most members have the same set, as one object.
-        by_name = {id(each.topics): each.topics for each in self.members.values()}
         return frozenset().union(
-            *by_name.values(), *(pattern.topics for pattern in self.patterns.values())
+            *self._subscriptions, *(pattern.topics for pattern in self.patterns.values())
         )
+
+    @property
+    def _subscriptions(self) -> Collection[frozenset[str]]:
+        """The sets of names that members subscribe to. Most members have the same one."""
+        return {id(each.topics): each.topics for each in self.members.values()}.values()
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
         """Return True if a classic member with these protocols may join.

@@ -26,7 +26,6 @@ from odradek.broker.group.consumer.members import (
     hash_of,
 )
 from odradek.broker.group.consumer.reconcile import OwnerOf
-from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
 from odradek.broker.group.members import ClassicGroup, Member
 from odradek.broker.group.requests import Joining
 from odradek.broker.group.state import GroupState
@@ -52,7 +51,13 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     """
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
-    members = {key: _from_classic(group, each, shapes) for key, each in group.members.items()}
+    # The generation's protocol may be none of a member that has joined during a rebalance.
+    protocol = group.selected_protocol()
+    known: dict[frozenset[str], frozenset[str]] = {}
+    members = {
+        key: _from_classic(group, each, protocol, shapes, known)
+        for key, each in group.members.items()
+    }
     _check_owners(group, members.values())
     targets = {
         key: {topic_id: frozenset(epochs) for topic_id, epochs in each.assigned.items()}
@@ -69,9 +74,14 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     )
 
 
-def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> ConsumerMember:
-    # A group in its first rebalance has not selected a protocol yet.
-    protocol = group.protocol_name or group.selected_protocol()
+def _from_classic(
+    group: ClassicGroup,
+    member: Member,
+    protocol: str,
+    shapes: TopicShapes,
+    known: dict[frozenset[str], frozenset[str]],
+) -> ConsumerMember:
+    """Return the member. `known`: the subscriptions of other members, which it shares."""
     try:
         subscription = decode_subscription(member.metadata(protocol))
         assignment = decode_assignment(member.assignment)
@@ -79,6 +89,7 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
     if assignment.user_data:
         raise _cannot_upgrade(group, "an unsupported custom assignor is in use")
+    topics = frozenset(subscription.topics)
     owned = _by_id(assignment.assigned_partitions, shapes)
     return ConsumerMember(
         member_id=member.member_id,
@@ -87,7 +98,7 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
         client_id=member.client_id,
         client_host=member.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
-        topics=frozenset(subscription.topics),
+        topics=known.setdefault(topics, topics),
         classic=ClassicSide(
             session_timeout_ms=member.session_timeout_ms, protocols=member.protocols
         ),
@@ -102,12 +113,11 @@ def _from_classic(group: ClassicGroup, member: Member, shapes: TopicShapes) -> C
 
 def _by_id(listed: Iterable[ConsumerTopicPartitions], shapes: TopicShapes) -> Partitions:
     """Return partitions by the id of their topic. Topics that are not there are left out."""
-    found: dict[UUID, frozenset[int]] = {}
+    found: dict[UUID, set[int]] = {}
     for each in listed:
         shape = shapes.topics.get(each.topic)
         if shape is not None and each.partitions:
-            known = found.get(shape.topic_id, frozenset())
-            found[shape.topic_id] = known | frozenset(each.partitions)
+            found.setdefault(shape.topic_id, set()).update(each.partitions)
     return found
 
 
@@ -200,7 +210,7 @@ def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:
         group_id=joining.group_id,
         member_id=member_id,
         member_epoch=JOIN_EPOCH,
-        client_id=joining.client_id[:CLIENT_ID_MAX_CHARACTERS],
+        client_id=joining.client_id,
         client_host=joining.client_host,
         instance_id=joining.group_instance_id,
         rack_id=subscription.rack_id or None,

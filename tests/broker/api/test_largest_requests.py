@@ -18,6 +18,11 @@ from odradek.broker.broker import Address, serve
 from odradek.broker.env import Env
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
+from odradek.protocol.apis.group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
+from odradek.protocol.apis.group_consumer import (
+    CONSUMER_GROUP_HEARTBEAT,
+    ConsumerGroupHeartbeatRequest,
+)
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
@@ -50,6 +55,7 @@ SERVING: Final = ("tests.fakes.net.FakeNetwork._serve",)
 """What answers requests. What a partition holds is another matter: it may take long to save."""
 ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024
 PARTITIONS: Final = 200
+GROUP_SIZE: Final = 10
 SECONDS: Final = 120
 STRING_MAX_BYTES: Final = 2**15 - 1
 
@@ -164,6 +170,36 @@ async def test_the_largest_request_does_not_hold_the_loop(
                 with longest_turn(*SERVING) as longest:
                     await connect().ask(api, version, message)
                 assert longest.calls < CALLS_MAX, (longest, version, path, are_alike)
+
+
+async def test_strangers_that_are_removed_from_a_large_group_do_not_hold_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("odradek.broker.api.group.MEMBERS_AT_ONCE", 10)
+    monkeypatch.setattr("odradek.broker.turns.STEPS_PER_TURN", 10)
+    with trio.fail_after(SECONDS):
+        async with broker() as connect:
+            asker = connect()
+            for number in range(GROUP_SIZE):
+                joining = ConsumerGroupHeartbeatRequest(
+                    group_id="g",
+                    member_id=f"m{number}",
+                    member_epoch=0,
+                    instance_id=f"i{number}",
+                    rebalance_timeout_ms=60_000,
+                    subscribed_topic_names=("t",),
+                    topic_partitions=(),
+                )
+                assert (await asker.ask(CONSUMER_GROUP_HEARTBEAT, 1, joining)).error_code == 0
+            strangers = tuple(
+                MemberIdentity(member_id="", group_instance_id=f"stranger-{number}")
+                for number in range(ITEMS)
+            )
+            leaving = LeaveGroupRequest(group_id="g", member_id="", members=strangers)
+            with longest_turn(*SERVING) as longest:
+                left = await asker.ask(LEAVE_GROUP, 5, leaving)
+            assert len(left.members) == len(strangers)
+            assert longest.calls < CALLS_MAX, longest
 
 
 @pytest.mark.parametrize("key", HANDLERS, ids=lambda key: APIS[key].name)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from odradek.broker.group.limits import MEMBER_MAX_BYTES, GroupConfig
+from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, MEMBER_MAX_BYTES, GroupConfig
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import MemberIdRequiredError
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -49,12 +49,28 @@ async def test_nonsense_is_refused_and_leaves_no_group(world: World) -> None:
     assert world.log.end_offset == 0
 
 
+async def test_a_group_id_has_the_same_limit_in_both_protocols(world: World) -> None:
+    """A longer one made a group that could not store an offset and could not be deleted."""
+    newcomer = Consumer(world=world, member_id="m", group_id="g" * 1025)
+    assert await refusal_of(newcomer) is ErrorCode.INVALID_REQUEST
+    assert world.groups.consumers.list_groups() == []
+    newcomer.group_id = "g" * 1024
+    assert await refusal_of(newcomer) is ErrorCode.NONE
+
+
 async def test_a_long_client_id_is_cut_off(world: World) -> None:
     member = world.member("c" * 32_000, is_old=True)
     await member.join_and_sync()
     assert len(member.member_id) < 300
     await world.crash()
     member.heartbeat()
+
+
+async def test_a_long_client_id_of_a_consumer_is_cut_off(world: World) -> None:
+    beaten = await Consumer(world=world, member_id="m").beat(client_id="c" * 32_000)
+    assert beaten.member.client_id == "c" * CLIENT_ID_MAX_CHARACTERS
+    again = await Consumer(world=world, member_id="m", epoch=2).beat(client_id="c" * 32_000)
+    assert again.member is beaten.member
 
 
 async def small_world(nursery: trio.Nursery, **settings: Any) -> World:
@@ -133,6 +149,19 @@ async def test_all_groups_take_only_so_much_memory(
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     await members[0].leave()
     await members[10].join()
+
+
+async def test_members_of_the_new_protocol_count_for_the_memory_of_their_topics_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short names took 35 times what they counted for, shared ones counted for each member."""
+    monkeypatch.setattr("odradek.broker.group.live_consumer.GROUP_MAX_BYTES", 20_000)
+    names = tuple(f"t{number:03}" for number in range(100))
+    members = [Consumer(world=world, member_id=f"m{n}", names=names) for n in range(10)]
+    for member in members:
+        assert await refusal_of(member) is ErrorCode.NONE
+    other = Consumer(world=world, member_id="other", names=(*names, "one more"))
+    assert await refusal_of(other) is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 async def test_there_are_only_so_many_groups(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from odradek.broker.group.requests import Claim, Committing, expiry_ms
 from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.group.consuming import Consumer
 from tests.broker.group.test_store import subscription
 from tests.broker.group.world import GROUP, P0, P1, World
 
@@ -32,6 +33,28 @@ async def test_offsets_of_nobody_in_particular_expire_a_week_after_they_were_sto
     await trio.sleep(5 * DAY)
     assert not is_there(world)
     await world.crash()
+    assert not is_there(world)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_an_offset_that_is_being_stored_while_the_one_before_expires_is_kept(
+    world: World, protocol: str
+) -> None:
+    """The tombstone came after it in the log, and removed an offset that was acknowledged."""
+    if protocol == "consumer":
+        member = Consumer(world=world, member_id="m")
+        await member.beat()
+        await member.leave()
+    await world.commit({P0: 1})
+    await trio.sleep(6.9 * DAY)
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.commit, {P0: 2})
+        await trio.sleep(0.2 * DAY)
+        world.log.release()
+    assert world.stored() == {P0: 2}
+    await trio.sleep(6.9 * DAY)
+    assert world.stored() == {}
     assert not is_there(world)
 
 

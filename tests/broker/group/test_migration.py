@@ -7,10 +7,16 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.group.consumer.migration import beat_of
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import Claim, MemberIdRequiredError, UnnamedRefusalError
 from odradek.broker.group.state import GroupState
+from odradek.protocol.consumer_protocol import (
+    ConsumerProtocolSubscription,
+    ConsumerTopicPartitions,
+    encode_versioned,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import id_of, newest, places, refusal_of, topics
 from tests.broker.group.migrating import (
@@ -137,6 +143,21 @@ async def test_members_that_wait_for_a_rebalance_join_again(world: World) -> Non
     assert sorted(len(owned) for owned in share(first, second, new)) == [1, 1, 2]
 
 
+async def test_a_member_without_the_protocol_of_the_generation_before_does_not_stop_a_conversion(
+    world: World,
+) -> None:
+    """Members that are upgraded one by one may leave out an assignor, and then their protocol."""
+    old = classic(world, "old", protocols=("roundrobin", "range"))
+    await old.join_and_sync()
+    upgraded, new = classic(world, "upgraded"), modern(world)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(upgraded.join_and_sync)
+        await trio.testing.wait_all_tasks_blocked()
+        await new.beat()
+    await settle(old, upgraded, new)
+    assert sorted(len(owned) for owned in share(old, upgraded, new)) == [1, 1, 2]
+
+
 async def test_a_group_is_converted_while_its_assignment_is_on_the_way_to_disk(
     world: World,
 ) -> None:
@@ -218,6 +239,21 @@ async def test_a_classic_member_joins_a_consumer_group(world: World) -> None:
     assert [len(owned) for owned in share(new, old)] == [2, 2]
     joined = await old.join()
     assert (joined.leader_id, joined.members, joined.protocol_name) == ("", (), "range")
+
+
+async def test_a_classic_member_may_list_a_topic_again_for_each_of_its_partitions(
+    world: World,
+) -> None:
+    listed = ConsumerProtocolSubscription(
+        topics=("t",),
+        owned_partitions=tuple(
+            ConsumerTopicPartitions(topic="t", partitions=(index,)) for index in (2, 0, 1, 0)
+        ),
+    )
+    joining = replace(
+        classic(world).joining(), protocols=(MemberProtocol("range", encode_versioned(listed, 1)),)
+    )
+    assert beat_of(joining, "m", world.shapes).owned == {id_of("t"): {0, 1, 2}}
 
 
 async def test_a_policy_can_forbid_classic_members(world_without_migration: World) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
@@ -86,6 +87,45 @@ async def test_a_deletion_leaves_the_offsets_of_a_topic_that_was_made_anew(world
     await world.groups.forget_topic(TOPIC, OLD)
     assert world.stored() == {P0: 7}
     await world.groups.forget_topic(TOPIC, NEW)
+    assert world.stored() == {}
+
+
+async def test_a_deletion_leaves_an_offset_of_the_new_topic_that_is_being_stored(
+    world: World,
+) -> None:
+    """A tombstone for the offset before it came behind it, and removed it."""
+    assert await commit(context(world, OLD), 5) == ErrorCode.NONE
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit, context(world, NEW), 7)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(world.groups.forget_topic, TOPIC, OLD)
+        await trio.testing.wait_all_tasks_blocked()
+        world.log.release()
+    assert world.stored() == {P0: 7}
+
+
+async def test_a_deletion_leaves_an_offset_of_the_new_topic_in_an_open_transaction(
+    world: World,
+) -> None:
+    assert await commit(context(world, OLD), 5) == ErrorCode.NONE
+    await world.commit_in_transaction({P0: 7}, topic_id=NEW)
+    await world.groups.forget_topic(TOPIC, OLD)
+    await world.end_transaction(committed=True)
+    assert world.stored() == {P0: 7}
+
+
+async def test_a_deletion_removes_an_offset_of_the_old_topic_that_is_being_stored(
+    world: World,
+) -> None:
+    assert await commit(context(world, OLD), 5) == ErrorCode.NONE
+    world.log.hold()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit, context(world, OLD), 7)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(world.groups.forget_topic, TOPIC, OLD)
+        await trio.testing.wait_all_tasks_blocked()
+        world.log.release()
     assert world.stored() == {}
 
 

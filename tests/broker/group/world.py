@@ -25,6 +25,7 @@ from odradek.broker.group.requests import (
 from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import ZERO_UUID
 from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
 
 STARTED_MS = 1_700_000_000_000
@@ -117,9 +118,10 @@ class World:
         producer_id: int = 1,
         group_id: str = GROUP,
         claim: Claim | None = None,
+        topic_id: UUID = ZERO_UUID,
     ) -> dict[TopicPartition, ErrorCode]:
         return await self.groups.commit_transaction_offsets(
-            _committing(group_id, claim or Claim(), offsets, "", self.clock.wall_ms()),
+            _committing(group_id, claim or Claim(), offsets, "", self.clock.wall_ms(), topic_id),
             producer_id=producer_id,
             producer_epoch=0,
             verified_after=-1,
@@ -163,13 +165,18 @@ def _committing(
     offsets: Mapping[TopicPartition, int],
     metadata: str,
     now_ms: int,
+    topic_id: UUID = ZERO_UUID,
 ) -> Committing:
     return Committing(
         group_id=group_id,
         claim=claim,
         offsets={
             partition: StoredOffset(
-                offset=offset, leader_epoch=3, metadata=metadata, commit_timestamp_ms=now_ms
+                offset=offset,
+                leader_epoch=3,
+                metadata=metadata,
+                commit_timestamp_ms=now_ms,
+                topic_id=topic_id,
             )
             for partition, offset in offsets.items()
         },

@@ -24,6 +24,7 @@ from tests.judge.answers import listed as words_of
 from tests.judge.broker import Broker, Where
 from tests.judge.group_records import write_down_records
 from tests.judge.grouping import (
+    begin_join,
     commit,
     describe,
     describe_consumers,
@@ -35,7 +36,9 @@ from tests.judge.grouping import (
     sync,
     told,
     topic,
+    until_rebalancing,
 )
+from tests.judge.migrating import ranged
 from tests.judge.story import GROUPS, in_setup, kept_in, variants
 
 T0: Final = ("t", 0)
@@ -274,6 +277,24 @@ def story_delete_offsets(broker: Broker) -> None:
         delete_offsets(broker, group, [T0, T1])
         fetch(broker, group, None)
     write_down_records(broker)
+
+
+@in_groups
+def story_delete_offsets_of_topics_that_a_new_member_is_going_to_read(broker: Broker) -> None:
+    topic(broker, "t")
+    topic(broker, "u")
+    both = [T0, ("u", 0)]
+    reads_t, reads_u = ranged(broker, "t"), ranged(broker, "u")
+    member = enter(broker, "g", protocols=reads_t).member_id
+    sync(broker, "g", member, 1, {member: b"all"})
+    commit(broker, "g", dict.fromkeys(both, 1), member=member, generation=1)
+    newcomer = begin_join(broker, "g", protocols=reads_u, instance="i")
+    until_rebalancing(broker, "g", member, 1)
+    delete_offsets(broker, "g", both)
+    again = begin_join(broker, "g", member, protocols=reads_t)
+    newcomer.answer()
+    again.answer()
+    delete_offsets(broker, "g", both)
 
 
 @in_groups
