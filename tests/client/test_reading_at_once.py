@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from odradek import client
 from odradek.broker.testing import run_broker
 from odradek.client import FetchedBatch, Refused, TopicPartition, aio, blocking
 from odradek.client.aio.crossing import Caller
+from odradek.client.config import Order
 from tests.client.live import WAIT_MS, name_of
 
 COUNT = 40
@@ -89,6 +91,39 @@ async def test_iterations_of_trio_get_each_record_once(address: str, place: Topi
             async with trio.open_nursery() as nursery:
                 for _ in range(TASKS):
                     nursery.start_soon(take, nursery.cancel_scope)
+    assert sorted(got) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("order", ["offset", "commit"])
+@pytest.mark.parametrize("reads", [(_iterate, _iterate), (_iterate, _poll)], ids=["iterate", "mix"])
+async def test_the_records_of_one_batch_are_shared_by_the_tasks_that_waited_for_it(
+    address: str, order: Order, reads: tuple[Read, Read]
+) -> None:
+    """An iteration takes the whole batch. The task that wakes after it must not pass it over."""
+    place = TopicPartition(name_of("one-batch"), 0)
+    got: list[int] = []
+
+    async def take(read: Read) -> None:
+        while len(got) < COUNT:
+            got.extend(await read(consumer))
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+    with trio.fail_after(WAIT_MS / 1000):
+        async with (
+            client.Producer(address, linger_ms=WAIT_MS) as producer,
+            client.Consumer(address, order=order) as consumer,
+        ):
+            await producer.partitions_for(place.topic)
+            consumer.assign([place])
+            await consumer.position(place)
+            async with trio.open_nursery() as nursery:
+                for read in reads:
+                    nursery.start_soon(take, read)
+                await trio.testing.wait_all_tasks_blocked()
+                for _ in range(COUNT):
+                    await producer.send(place.topic, b"one", partition=0)
+                await producer.flush()
     assert sorted(got) == list(range(COUNT))
 
 
