@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -173,6 +174,36 @@ def test_batches_of_a_cancelled_task_go_to_the_task_that_waits(
             first.cancel()
             assert offsets(await second) == [0]
             assert offsets(await consumer.fetch_batches(WAIT_MS, 1)) == [1]
+
+    asyncio.run(use())
+
+
+def test_records_that_come_during_a_call_are_not_offsets_to_commit_before_a_task_gets_them(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(name_of("during-a-call"), 0)
+    do: Any = blocking.Consumer._do
+
+    def held(self: Any, function: Callable[[], Any]) -> Any:
+        monkeypatch.undo()
+        with blocking.Producer(address) as producer:
+            producer.send(place.topic, b"second", partition=0).result()
+        until = time.monotonic() + WAIT_MS / 1000
+        while self._run_index >= len(self._run) and time.monotonic() < until:
+            time.sleep(0.01)
+        return do(self, function)
+
+    async def use() -> None:
+        with blocking.Producer(address) as producer:
+            producer.send(place.topic, b"first", partition=0).result()
+        async with aio.Consumer(address) as consumer, asyncio.timeout(WAIT_MS / 1000):
+            consumer.assign([place])
+            assert await _iterate(consumer) == [0]
+            waiting = asyncio.ensure_future(_iterate(consumer))
+            await asyncio.sleep(0)  # it takes what comes, in trio's thread
+            monkeypatch.setattr(blocking.Consumer, "_do", held)
+            assert consumer.offsets_to_commit()[place].offset == 1
+            assert await waiting == [1]
 
     asyncio.run(use())
 
