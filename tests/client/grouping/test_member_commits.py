@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -50,6 +52,28 @@ async def test_a_clean_end_stores_and_an_exception_does_not(
     assert group.committed == {ZERO: 3, ONE: 3}
     assert told[1:] == [("revoked", [ZERO, ONE])]
     assert group.said()[-2:] == ["OffsetCommit", "LeaveGroup"]
+
+
+@both
+async def test_a_poll_that_is_cancelled_while_it_stores_is_made_up_for_by_the_next(
+    autojump_clock: MockClock, group: FakeGroup
+) -> None:
+    """The partitions would go without `on_revoked`, and the records would be read again."""
+    options: Any = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
+    async with joined(group, **options) as (consumer, told):
+        while sum(consumer.positions().values()) < 6:
+            await consumer.poll(500)
+        group.next(OFFSET_COMMIT, *[refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 4)
+        group.rebalance(ONE)
+        while not group.asked(OFFSET_COMMIT):
+            with trio.move_on_after(0.15):
+                await consumer.poll(100)
+        assert told[1:] == []
+        with trio.fail_after(60):
+            while told[1:] == []:
+                await consumer.poll(100)
+        assert told[1:] == [("revoked", [ZERO])]
+        assert group.committed[ZERO] == 3
 
 
 async def test_a_commit_of_a_lost_generation_is_refused_and_nothing_is_sent_for_others_partitions(
