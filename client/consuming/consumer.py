@@ -409,11 +409,14 @@ class Consumer(Places[Key, Value]):
 
     def _storable(self, unread: Unread) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return `_offsets_before` for an automatic commit. What cannot be stored is logged."""
-        try:
-            return self._offsets_before(unread)
-        except Refused as error:
-            self._cluster.journal.not_stored(self._config.group_id or "", error)
-            return {}
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for name, partition in self._assigned.items():
+            try:
+                if partition.is_placed:
+                    found[name] = partition.to_store(unread.get(name))
+            except Refused as error:  # the other partitions are stored
+                self._cluster.journal.not_stored(self._config.group_id or "", error)
+        return found
 
     async def _take_or_duty(
         self, take: Callable[[], list[T]], returns_empty: Callable[[bool], bool]
