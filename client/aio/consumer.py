@@ -193,9 +193,8 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         name = TopicPartition(*partition)
-        if name in self._open._first_waiting():
-            return self._behind.position(name)
-        return await self._call(self._behind._async.position, name)
+        known = self._open.positions().get(name)
+        return await self._call(self._behind._async.position, name) if known is None else known
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
@@ -337,7 +336,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
 
         Raises `Refused` without a group_id, `TimedOut`.
         """
-        await self._call(self._open._commit, offsets, self._behind._first_waiting())
+        await self._call(self._open._commit, offsets)
 
     def commit_soon(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None

@@ -17,7 +17,6 @@ from odradek.client.blocking.one_thread import OneThread
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
 from odradek.client.consuming.consumer import Consumer as AsyncConsumer
 from odradek.client.consuming.deserializing import Deserializers, OnError
-from odradek.client.consuming.places import Unread
 from odradek.client.errors import Refused
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.types import (
@@ -156,8 +155,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         if self._do(lambda: self._async._needs_poll):
             self._give_back_run()
         else:
-            waiting = self._first_waiting()
-            self._do(lambda: self._async._store_if_due(waiting))
+            self._do(lambda: self._async._store_if_due(self._first_waiting()))
 
     # What is read
 
@@ -211,16 +209,13 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset that `poll` or the iteration reads next."""
-        waiting = self._first_waiting()
         name = TopicPartition(*partition)
-        if name in waiting:
-            return self._do(lambda: self._async._positions_before(waiting))[name]
-        return self._hosted.loop.call(self._async.position, name)
+        known = self.positions().get(name)
+        return self._hosted.loop.call(self._async.position, name) if known is None else known
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
-        waiting = self._first_waiting()
-        return self._do(lambda: self._async._positions_before(waiting))
+        return self._do(lambda: self._async._positions_before(self._first_waiting()))
 
     def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what `commit` stores, for `Transaction.send_offsets`.
@@ -228,17 +223,23 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         See `odradek.client.Consumer`. Raises `Refused`.
         """
         with self._in_use():
-            waiting = self._first_waiting()
-            return self._do(lambda: self._async._offsets_before(waiting))
+            return self._do(lambda: self._async._offsets_before(self._first_waiting()))
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets the positions are behind the ends; see `Consumer.lags`."""
-        now = self.positions()
-        positions, lags = self._do(lambda: (self._async.positions(), self._async.lags()))
-        return {name: lag + positions[name] - now[name] for name, lag in lags.items()}
+        return self._do(self._lags)
+
+    def _lags(self) -> dict[TopicPartition, int]:
+        now = self._async._positions_before(self._first_waiting())
+        ahead = self._async.positions()
+        return {name: lag + ahead[name] - now[name] for name, lag in self._async.lags().items()}
 
     def _first_waiting(self) -> dict[TopicPartition, ConsumerRecord]:
-        """Return the first record of each partition that the iteration has not yielded yet."""
+        """Return the first record of each partition that the iteration has not yielded yet.
+
+        Called in the loop's thread, where a task of an asyncio program may take a run meanwhile:
+        the positions that belong to this one are read in the same turn.
+        """
         first: dict[TopicPartition, ConsumerRecord] = {}
         for record in self._run[self._run_index :]:
             first.setdefault(TopicPartition(record.topic, record.partition), record)
@@ -246,10 +247,14 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
 
     def _give_back_run(self) -> None:
         """Give back the records that an iteration did not yield. They are read again."""
-        waiting = self._first_waiting()
-        self._run, self._run_index = [], 0
-        if waiting:
-            self._do(lambda: self._async._return_to(waiting))
+
+        def give_back() -> None:
+            waiting = self._first_waiting()
+            self._run, self._run_index = [], 0
+            if waiting:
+                self._async._return_to(waiting)
+
+        self._do(give_back)
 
     # Reading
 
@@ -336,31 +341,26 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         `Refused` without a group_id, `TimedOut`.
         """
         with nullcontext() if offsets is not None else self._in_use():
-            self._hosted.loop.call(self._commit, offsets, self._first_waiting())
+            self._hosted.loop.call(self._commit, offsets)
 
     async def _commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
-        waiting: Unread,
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
     ) -> None:
-        await self._async.commit(self._read_so_far(offsets, waiting))
+        await self._async.commit(self._read_so_far(offsets))
 
     def commit_soon(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
     ) -> None:
         """Store offsets as `commit` does, in the background; see `odradek.client.Consumer`."""
         with nullcontext() if offsets is not None else self._in_use():
-            waiting = self._first_waiting()
-            self._do(lambda: self._async.commit_soon(self._read_so_far(offsets, waiting)))
+            self._do(lambda: self._async.commit_soon(self._read_so_far(offsets)))
 
     def _read_so_far(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None,
-        waiting: Unread,
-    ) -> Mapping[TopicPartition, OffsetAndMetadata | int] | None:
-        if offsets is not None or not waiting:
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> Mapping[TopicPartition, OffsetAndMetadata | int]:
+        if offsets is not None:
             return offsets
-        return self._async._offsets_before(waiting)
+        return self._async._offsets_before(self._first_waiting())
 
     committed = blocking(AsyncConsumer.committed)
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)

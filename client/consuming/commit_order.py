@@ -74,6 +74,9 @@ class Arrangement:
         }
         self._sought = tuple(self._open)
         """The producers whose records below `_from` are looked for; none once it is reached."""
+        self._ending: Kept | None = None
+        """The transaction that is returned, or was. `arrange` does not free it when it is closed:
+        the garbage collector closes it at any moment, also while the spool writes to a file."""
         self._ended: list[_Ended] = []
         self._left = -1
         """The first record that is left of the transaction whose marker is at `_reached`."""
@@ -113,10 +116,20 @@ class Arrangement:
         }
         for ended in self._ended:
             if ended.marker_offset == reached:
-                pending[ended.producer_id] = max(ended.first_offset, left)
+                first = max(ended.first_offset, left)
             elif ended.first_offset < reached < ended.marker_offset:
-                pending[ended.producer_id] = ended.first_offset
+                first = ended.first_offset
+            else:
+                continue
+            pending[ended.producer_id] = min(first, pending.get(ended.producer_id, first))
         return PartitionProgress(reached, pending)
+
+    def remember_ended(self, before: "Arrangement") -> None:
+        """Remember the transactions that ended before, of which the program may not have got all.
+
+        This one begins at the progress of `before`, because what that one kept was lost.
+        """
+        self._ended, self._left = before._ended, before._left
 
     def forget_ended(self) -> None:
         """Forget the transactions before the progress: the program has got all that was taken."""
@@ -129,6 +142,8 @@ class Arrangement:
         for kept in self._open.values():
             kept.free()
         self._open = {}
+        if self._ending is not None:
+            self._ending.free()
 
     # Batches
 
@@ -190,15 +205,12 @@ class Arrangement:
         self._ended.append(_Ended(header.producer_id, kept.first_offset, header.base_offset))
         if is_committed and not kept.is_empty:
             part = TransactionPart(header.producer_id, kept.producer_epoch, header.base_offset)
-            try:
-                for batches in kept.read():
-                    for batch in iter_batches(batches):
-                        self.part, self.first_wanted = part, kept.first_offset
-                        yield batch
-            finally:
-                kept.free()
-        else:
-            kept.free()
+            self._ending = kept
+            for batches in kept.read():
+                for batch in iter_batches(batches):
+                    self.part, self.first_wanted = part, kept.first_offset
+                    yield batch
+        kept.free()
         yield None
 
 
@@ -317,7 +329,10 @@ class CommitOrderPartition(AssignedPartition):
 
     def fail(self, error: SpoolFailed) -> None:
         """Fetch again what is kept, after the program has got the error."""
+        failed = self._arrangement
         self.go_back()
+        if failed is not None and self._arrangement is not None:
+            self._arrangement.remember_ended(failed)
         self.error = error
 
     def lose(self, reset_to: int) -> None:

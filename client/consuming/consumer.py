@@ -308,10 +308,6 @@ class Consumer(Places[Key, Value]):
         not exist, or a member that the group does not take.
         """
         count = self._config.max_poll_records if max_records is None else max_records
-        if self._reader.has_run and not self._has_duty:
-            rest = self._reader.rest_of_run(count)
-            if rest:
-                return rest
         return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
     async def fetch_batches(
@@ -323,7 +319,6 @@ class Consumer(Places[Key, Value]):
         position moved past records that are not visible. Raises the errors of `poll`.
         """
         limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
-        self._reader.drop_run()
         return await self._wait_for(timeout_ms, lambda: self._reader.take_batches(limit), bool)
 
     def __aiter__(self) -> Self:
@@ -414,11 +409,14 @@ class Consumer(Places[Key, Value]):
 
     def _storable(self, unread: Unread) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return `_offsets_before` for an automatic commit. What cannot be stored is logged."""
-        try:
-            return self._offsets_before(unread)
-        except Refused as error:
-            self._cluster.journal.not_stored(self._config.group_id or "", error)
-            return {}
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        for name, partition in self._assigned.items():
+            try:
+                if partition.is_placed:
+                    found[name] = partition.to_store(unread.get(name))
+            except Refused as error:  # the other partitions are stored
+                self._cluster.journal.not_stored(self._config.group_id or "", error)
+        return found
 
     async def _take_or_duty(
         self, take: Callable[[], list[T]], returns_empty: Callable[[bool], bool]

@@ -8,6 +8,7 @@ record is skipped; if it raises, that exception leaves the call, and the positio
 The records before a poison record are returned first. So a call that raises has taken nothing.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Self
 
@@ -62,6 +63,9 @@ class Deserializers(Generic[Key, Value]):
         value_deserializer: Callable[[bytes], Value] | None = None,
         on_error: OnError | None = None,
     ) -> None:
+        for function in (key_deserializer, value_deserializer, on_error):
+            if inspect.iscoroutinefunction(function):  # it would never be awaited
+                raise ValueError(f"deserializers and on_error are plain functions: {function!r}")
         self._of_keys = key_deserializer
         self._of_values = value_deserializer
         self._on_error = on_error

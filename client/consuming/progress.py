@@ -65,8 +65,8 @@ class PartitionProgress:
         if len(text) > METADATA_MAX:
             raise Refused(
                 f"the offset of {name} cannot be stored now: {len(self.pending)} transactions are "
-                f"open there, too many for the {METADATA_MAX} characters of its metadata; nothing "
-                f"was stored; read on, and store it when fewer are open at the same time"
+                f"open there, too many for the {METADATA_MAX} characters of its metadata; read on, "
+                f"and store it when fewer are open at the same time"
             )
         return OffsetAndMetadata(start, text)
 

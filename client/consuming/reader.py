@@ -68,8 +68,12 @@ class Reader(Generic[Key, Value]):
                 return
 
     def skip_read(self) -> bool:
-        """Drop the fetches that are read to their end. Return True if a position moved."""
-        return any([partition.skip_read() for partition in self.unpaused()])
+        """Drop the fetches that are read to their end. Return True if a position moved.
+
+        The partition of a run is left out: its position would move past records of the run.
+        """
+        run_of = self._run_of if self.has_run else None
+        return any([each.skip_read() for each in self.unpaused() if each is not run_of])
 
     def unpaused(self) -> list[AssignedPartition]:
         """Return the partitions that are not paused, in the order of their turns."""
@@ -83,8 +87,13 @@ class Reader(Generic[Key, Value]):
                 raise error
 
     def take(self, count: int) -> list[ConsumerRecord[Key, Value]]:
-        """Take up to `count` records, and move the positions behind them."""
-        taken: list[ConsumerRecord[Key, Value]] = []
+        """Take up to `count` records, and move the positions behind them.
+
+        What is left of a run comes first.
+        """
+        taken = self._rest_of_run(count)
+        if taken:
+            return taken
         self._forget_ended()
         for partition in self.unpaused():
             try:
@@ -149,6 +158,7 @@ class Reader(Generic[Key, Value]):
 
     def take_batches(self, max_bytes: int) -> list[FetchedBatch]:
         """Take whole batches until they have `max_bytes`, and move the positions behind them."""
+        self.drop_run()
         taken: list[FetchedBatch] = []
         size_bytes = 0
         for partition in self.unpaused():
@@ -175,7 +185,12 @@ class Reader(Generic[Key, Value]):
         return taken
 
     def take_run(self) -> list[ConsumerRecord]:
-        """Take records of one partition for the iteration, which moves the position itself."""
+        """Take records of one partition for the iteration, which moves the position itself.
+
+        While this task waited, another one may have taken a run. Its rest is returned.
+        """
+        if self.has_run:
+            return self._run[self._run_index :]
         self.drop_run()
         self._forget_ended()
         for partition in self.unpaused():
@@ -188,7 +203,7 @@ class Reader(Generic[Key, Value]):
                 partition.skip_read()  # compaction leaves batches without records
         return []
 
-    def rest_of_run(self, count: int) -> list[ConsumerRecord[Key, Value]]:
+    def _rest_of_run(self, count: int) -> list[ConsumerRecord[Key, Value]]:
         """Return up to `count` records of the run, and move the position behind them.
 
         Returns [] if `on_error` has skipped the last of them.

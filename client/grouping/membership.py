@@ -221,9 +221,9 @@ class GroupMembership:
         """Store the offsets of partitions, tell the program, and stop reading them."""
         if not partitions:
             return
+        if self._config.enable_auto_commit:  # if this is cancelled, the next poll begins again
+            await self._store_last(partitions)
         try:
-            if self._config.enable_auto_commit:
-                await self._store_last(partitions)
             await self._call(self._callbacks.on_revoked, list(partitions))
         finally:
             await self._commits.settle(STORE_BEFORE_S)  # what the program stores in the background

@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from odradek import client
 from odradek.broker.testing import run_broker
 from odradek.client import FetchedBatch, Refused, TopicPartition, aio, blocking
 from odradek.client.aio.crossing import Caller
+from odradek.client.config import Order
 from tests.client.live import WAIT_MS, name_of
 
 COUNT = 40
@@ -92,6 +95,39 @@ async def test_iterations_of_trio_get_each_record_once(address: str, place: Topi
     assert sorted(got) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("order", ["offset", "commit"])
+@pytest.mark.parametrize("reads", [(_iterate, _iterate), (_iterate, _poll)], ids=["iterate", "mix"])
+async def test_the_records_of_one_batch_are_shared_by_the_tasks_that_waited_for_it(
+    address: str, order: Order, reads: tuple[Read, Read]
+) -> None:
+    """An iteration takes the whole batch. The task that wakes after it must not pass it over."""
+    place = TopicPartition(name_of("one-batch"), 0)
+    got: list[int] = []
+
+    async def take(read: Read) -> None:
+        while len(got) < COUNT:
+            got.extend(await read(consumer))
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+    with trio.fail_after(WAIT_MS / 1000):
+        async with (
+            client.Producer(address, linger_ms=WAIT_MS) as producer,
+            client.Consumer(address, order=order) as consumer,
+        ):
+            await producer.partitions_for(place.topic)
+            consumer.assign([place])
+            await consumer.position(place)
+            async with trio.open_nursery() as nursery:
+                for read in reads:
+                    nursery.start_soon(take, read)
+                await trio.testing.wait_all_tasks_blocked()
+                for _ in range(COUNT):
+                    await producer.send(place.topic, b"one", partition=0)
+                await producer.flush()
+    assert sorted(got) == list(range(COUNT))
+
+
 @ways
 def test_tasks_of_asyncio_get_each_record_once(
     address: str, place: TopicPartition, read: Read
@@ -138,6 +174,36 @@ def test_batches_of_a_cancelled_task_go_to_the_task_that_waits(
             first.cancel()
             assert offsets(await second) == [0]
             assert offsets(await consumer.fetch_batches(WAIT_MS, 1)) == [1]
+
+    asyncio.run(use())
+
+
+def test_records_that_come_during_a_call_are_not_offsets_to_commit_before_a_task_gets_them(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = TopicPartition(name_of("during-a-call"), 0)
+    do: Any = blocking.Consumer._do
+
+    def held(self: Any, function: Callable[[], Any]) -> Any:
+        monkeypatch.undo()
+        with blocking.Producer(address) as producer:
+            producer.send(place.topic, b"second", partition=0).result()
+        until = time.monotonic() + WAIT_MS / 1000
+        while self._run_index >= len(self._run) and time.monotonic() < until:
+            time.sleep(0.01)
+        return do(self, function)
+
+    async def use() -> None:
+        with blocking.Producer(address) as producer:
+            producer.send(place.topic, b"first", partition=0).result()
+        async with aio.Consumer(address) as consumer, asyncio.timeout(WAIT_MS / 1000):
+            consumer.assign([place])
+            assert await _iterate(consumer) == [0]
+            waiting = asyncio.ensure_future(_iterate(consumer))
+            await asyncio.sleep(0)  # it takes what comes, in trio's thread
+            monkeypatch.setattr(blocking.Consumer, "_do", held)
+            assert consumer.offsets_to_commit()[place].offset == 1
+            assert await waiting == [1]
 
     asyncio.run(use())
 

@@ -1,5 +1,6 @@
 """Reading in commit order: each committed transaction once, as a whole, at its marker."""
 
+import gc
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -162,6 +163,18 @@ def test_records_that_the_program_has_not_got_are_not_counted() -> None:
         rest = returned(taken[index:])
         assert partition.position_before(unread) == 0
         assert read_to_end(log, begun(partition.to_store(unread))) == rest
+
+
+def test_records_that_the_program_has_not_got_when_the_disk_is_full_are_not_counted() -> None:
+    """A program in another thread has not got what was taken just before the failure."""
+    log, partition = hanging_log(), begun()
+    log.feed(partition)
+    taken = take(partition)
+    partition.fail(SpoolFailed("the disk is full"))
+    for index, unread in enumerate(taken):
+        rest = returned(taken[index:])
+        assert read_to_end(log, begun(partition.to_store(unread))) == rest
+    assert read_to_end(log, begun(partition.to_store())) == []
 
 
 def test_going_back_returns_unread_records_again() -> None:
@@ -378,6 +391,24 @@ def test_what_is_kept_is_freed_when_the_partition_goes() -> None:
     assert (partition._spool.memory_bytes, partition._spool.file_bytes) == (0, 0)
 
 
+def test_a_transaction_that_is_left_in_the_middle_is_freed_at_once() -> None:
+    """Its generator was freeing it when it was garbage, perhaps while a file was written to."""
+    log = CommittedLog()
+    log.send(1, 2)
+    log.send(1, 2)
+    log.end_transaction(1, committed=True)
+    partition = begun(memory_max_bytes=0)
+    log.feed(partition)
+    gc.disable()
+    try:
+        assert len(take(partition, 1)) == 1
+        assert partition._spool.file_bytes
+        partition.move(None)
+        assert (partition._spool.memory_bytes, partition._spool.file_bytes) == (0, 0)
+    finally:
+        gc.enable()
+
+
 # Random logs and restarts
 
 
@@ -415,6 +446,8 @@ def read_with_restarts(log: CommittedLog, rng: random.Random, spool: Spool) -> l
     found: list[Returned] = []
     while partition.fetched or log.feed(partition, rng.randint(1, 5)):
         taken = take(partition, rng.randint(1, 8))
+        if rng.random() < 0.1:
+            partition.fail(SpoolFailed("the disk is full"))
         unread = rng.choice([None, None, *taken])
         found += returned(taken if unread is None else taken[: taken.index(unread)])
         stored = partition.to_store(unread)

@@ -52,6 +52,17 @@ async def test_a_record_has_what_the_deserializer_returns(
         assert values_of(records) == [3, 4, 5]
 
 
+@pytest.mark.parametrize("name", ["key_deserializer", "value_deserializer", "on_error"])
+def test_an_async_function_is_refused_because_nothing_would_await_it(name: str) -> None:
+    """A record would be skipped although its `on_error` has not run."""
+
+    async def later(_: object) -> None: ...
+
+    options: Any = {name: later}
+    with pytest.raises(ValueError, match="plain functions"):
+        Consumer(ADDRESS, **options)
+
+
 async def test_a_tombstone_stays_none(autojump_clock: MockClock, fake_broker: FakeBroker) -> None:
     fake_broker.read = only_at_once(tombstone())
     async with Consumer(

@@ -2,17 +2,22 @@
 
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
+from typing import Any
+
 import pytest
 import trio
 from trio.testing import MockClock
 
-from odradek.client import Rebalanced, TopicPartition
+from odradek.client import Rebalanced, Refused, TopicPartition
+from odradek.protocol.apis.fetch import FetchPartition, PartitionData
 from odradek.protocol.apis.group import LEAVE_GROUP
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT
 from odradek.protocol.errors import ErrorCode
+from tests.client.consuming.committed_log import CommittedLog
+from tests.client.consuming.test_consumer import part
 from tests.client.fake_broker import refused
 from tests.client.fake_group import FakeGroup
-from tests.client.grouping.joining import ONE, ZERO, both, joined
+from tests.client.grouping.joining import ONE, ZERO, both, joined, three_in_each
 
 
 @both
@@ -50,6 +55,51 @@ async def test_a_clean_end_stores_and_an_exception_does_not(
     assert group.committed == {ZERO: 3, ONE: 3}
     assert told[1:] == [("revoked", [ZERO, ONE])]
     assert group.said()[-2:] == ["OffsetCommit", "LeaveGroup"]
+
+
+async def test_a_partition_whose_offset_cannot_be_stored_does_not_hold_back_the_others(
+    autojump_clock: MockClock, group: FakeGroup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In commit order, when more transactions are open than the metadata of an offset can hold."""
+    log = CommittedLog()
+    for producer_id in range(1_000):
+        log.send(producer_id)
+    log.plain()
+
+    def read(wanted: FetchPartition) -> PartitionData | None:
+        if wanted.partition == ONE.partition:
+            return three_in_each(wanted)
+        return part(0, log.fetch(0, 2_000)) if wanted.fetch_offset < log.end else None
+
+    group.read = read
+    async with joined(group, order="commit", enable_auto_commit=True) as (consumer, _):
+        with pytest.raises(Refused, match="too many"):
+            while consumer.positions()[ONE] < 3 or consumer.offsets_to_commit():
+                await consumer.poll(500)
+    assert group.committed == {ONE: 3}
+    assert "too many for the 4096 characters" in caplog.text
+
+
+@both
+async def test_a_poll_that_is_cancelled_while_it_stores_is_made_up_for_by_the_next(
+    autojump_clock: MockClock, group: FakeGroup
+) -> None:
+    """The partitions would go without `on_revoked`, and the records would be read again."""
+    options: Any = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
+    async with joined(group, **options) as (consumer, told):
+        while sum(consumer.positions().values()) < 6:
+            await consumer.poll(500)
+        group.next(OFFSET_COMMIT, *[refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)] * 4)
+        group.rebalance(ONE)
+        while not group.asked(OFFSET_COMMIT):
+            with trio.move_on_after(0.15):
+                await consumer.poll(100)
+        assert told[1:] == []
+        with trio.fail_after(60):
+            while told[1:] == []:
+                await consumer.poll(100)
+        assert told[1:] == [("revoked", [ZERO])]
+        assert group.committed[ZERO] == 3
 
 
 async def test_a_commit_of_a_lost_generation_is_refused_and_nothing_is_sent_for_others_partitions(
