@@ -14,6 +14,7 @@ from odradek.client.blocking import Admin, PartitionMove, Refused, TimedOut, Top
 from odradek.client.cli.common import (
     PartitionName,
     Seconds,
+    confirm,
     connection_options,
     echo_json,
     limits,
@@ -158,7 +159,7 @@ def drain(
         if dry_run:
             return
         if plan and not yes and sys.stdin.isatty():
-            click.confirm(f"Move {counted(len(plan), 'partition')}?", abort=True)
+            confirm(f"Move {counted(len(plan), 'partition')}?")
         if plan:
             admin.move_partitions(plan)
         if wait:
