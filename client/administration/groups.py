@@ -21,12 +21,16 @@ from odradek.client.administration.resets import ResetTo, targets
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.cluster.offsets import commit_offsets, fetch_committed, list_offsets
+from odradek.client.cluster.offsets import (
+    commit_offsets,
+    fetch_committed,
+    list_offsets,
+    with_metadata,
+)
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import (
     LATEST,
     GroupMetadata,
-    OffsetAndMetadata,
     TopicPartition,
     numbers_by_topic,
 )
@@ -152,8 +156,7 @@ class GroupAdmin:
 
     async def set_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Store these offsets for a group without members. Raises `Refused`, `TimedOut`."""
-        after = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
-        await _store(self._cluster, group_id, after)
+        await _store(self._cluster, group_id, offsets)
 
     async def delete_groups(self, *group_ids: str) -> None:
         """Delete groups without members, and their offsets.
@@ -295,11 +298,7 @@ async def _ends(
 
 async def _store(cluster: Cluster, group_id: str, after: Mapping[TopicPartition, int]) -> None:
     try:
-        await commit_offsets(
-            cluster,
-            GroupMetadata(group_id),
-            {partition: OffsetAndMetadata(offset) for partition, offset in after.items()},
-        )
+        await commit_offsets(cluster, GroupMetadata(group_id), with_metadata(after))
     except Refused as error:
         if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
             raise

@@ -12,6 +12,7 @@ import click
 from odradek.client.blocking import Admin, OdradekError, Refused, TopicPartition
 from odradek.client.cli.common import (
     PartitionName,
+    confirm,
     connection_options,
     echo_json,
     limits,
@@ -242,7 +243,7 @@ def _least_loss(admin: Admin, place: TopicPartition, yes: bool) -> int:
     for line in losses(place.topic, found, candidate, end):
         click.echo(line)
     if not yes:
-        click.confirm(f"Elect broker {candidate}, and lose what only the others have?", abort=True)
+        confirm(f"Elect broker {candidate}, and lose what only the others have?")
     return candidate
 
 

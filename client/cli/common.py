@@ -116,6 +116,21 @@ def _end(*_: object) -> NoReturn:
     sys.exit(TERMINATED)
 
 
+def confirm(question: str) -> None:
+    """Return if the user answers yes.
+
+    Raises `Refused` for no and for the end of standard input, KeyboardInterrupt for Ctrl-C.
+    """
+    try:
+        if click.confirm(question):
+            return
+    except click.Abort as error:  # click would print "Aborted!", as if a transaction were meant
+        click.echo(err=True)
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+    raise Refused("nothing was done")
+
+
 def show_log() -> None:
     """Print the client's warnings on standard error, for commands that outlive a broker."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")

@@ -25,6 +25,7 @@ from odradek.client.blocking import (
 )
 from odradek.client.cli.common import (
     INT64_MAX,
+    confirm,
     connection_options,
     echo_json,
     limits,
@@ -387,7 +388,7 @@ def reset_group(
         if dry_run:
             return
         if not yes and sys.stdin.isatty():
-            click.confirm(f"Store these offsets for {printable(group_id)}?", abort=True)
+            confirm(f"Store these offsets for {printable(group_id)}?")
         admin.set_group_offsets(group_id, {place: reset.after for place, reset in planned.items()})
 
 
@@ -444,7 +445,7 @@ def delete_group(
     names = ", ".join(map(printable, group_ids))
     what = f"the offsets of {_named(topics)} of {names}" if topics else f"{names} and all offsets"
     if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {what}?", abort=True)
+        confirm(f"Delete {what}?")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         if not topics:
             admin.delete_groups(*group_ids)

@@ -5,7 +5,7 @@ Both show the plan first. With --wait they return when the moves are complete.
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -14,6 +14,7 @@ from odradek.client.blocking import Admin, PartitionMove, Refused, TimedOut, Top
 from odradek.client.cli.common import (
     PartitionName,
     Seconds,
+    confirm,
     connection_options,
     echo_json,
     limits,
@@ -30,6 +31,8 @@ from odradek.protocol.text import printable
 LOOK_SECONDS: Final = 0.2
 """The pause between two looks at moves that are under way."""
 WAIT_SECONDS: Final = 3_600.0
+SHOWN_SECONDS: Final = 10.0
+"""How long after a move a broker may still show the replicas that were before."""
 
 Plan = dict[TopicPartition, tuple[int, ...]]
 
@@ -96,10 +99,10 @@ def move(
         if target is None or moves or as_json:
             _show(moves, as_json)
             return
+        _check_arrived(admin, places, target)
         for place in places:
             when = "already" if before[place] == target else "now"
-            brokers = f"{'broker' if len(target) == 1 else 'brokers'} {', '.join(map(str, target))}"
-            click.echo(f"{printable(str(place))} is on {brokers} {when}.")
+            click.echo(f"{printable(str(place))} is on {_brokers(target)} {when}.")
 
 
 @click.command("drain")
@@ -158,11 +161,12 @@ def drain(
         if dry_run:
             return
         if plan and not yes and sys.stdin.isatty():
-            click.confirm(f"Move {counted(len(plan), 'partition')}?", abort=True)
+            confirm(f"Move {counted(len(plan), 'partition')}?")
         if plan:
             admin.move_partitions(plan)
         if wait:
             _wait(admin, [*plan, *going], wait_seconds)
+            _check_drained(admin, node_id)
             click.echo(f"Broker {node_id} has no replicas any more.")
 
 
@@ -214,6 +218,49 @@ def _wait(admin: Admin, places: Iterable[TopicPartition], seconds: float) -> Non
                 "'odradek cluster move' shows it"
             )
         time.sleep(LOOK_SECONDS)
+
+
+def _check_arrived(admin: Admin, places: Sequence[TopicPartition], target: tuple[int, ...]) -> None:
+    """Raise `Refused` if a partition is elsewhere: its move may have been cancelled."""
+
+    def elsewhere() -> Plan:
+        there = _replicas(admin, places)
+        return {place: replicas for place, replicas in there.items() if replicas != target}
+
+    for place, replicas in _what_stays(elsewhere).items():
+        raise Refused(
+            f"{place} is on {_brokers(replicas)}: its move was cancelled, or another took its place"
+        )
+
+
+def _check_drained(admin: Admin, node_id: int) -> None:
+    """Raise `Refused` if a broker has a replica: a move may have been cancelled."""
+
+    def left() -> Plan:
+        return {
+            TopicPartition(topic.name, found.partition): found.replicas
+            for topic in admin.describe_topics(*admin.list_topics(internal=True))
+            for found in topic.partitions
+            if node_id in found.replicas
+        }
+
+    for place in _what_stays(lambda: once_there(left)):  # topics may come and go
+        raise Refused(
+            f"broker {node_id} has a replica of {place}: a move was cancelled, or a topic was "
+            "created; drain it again"
+        )
+
+
+def _what_stays(look: Callable[[], Plan]) -> Plan:
+    """Return what `look` finds: nothing, or what it still finds after a while."""
+    deadline = time.monotonic() + SHOWN_SECONDS
+    while (found := look()) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+    return found
+
+
+def _brokers(replicas: Sequence[int]) -> str:
+    return f"{'broker' if len(replicas) == 1 else 'brokers'} {', '.join(map(str, replicas))}"
 
 
 def _replicas(admin: Admin, places: Sequence[TopicPartition]) -> Plan:

@@ -18,6 +18,7 @@ from odradek.client.cli.common import (
     INT32_MAX,
     INT64_MAX,
     assignments,
+    confirm,
     connection_options,
     echo_json,
     limits,
@@ -275,7 +276,7 @@ def delete_records(
         raise click.UsageError("Give either --before OFFSET or --all.")
     what = "all records" if before is None else f"the records below offset {before}"
     if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {what} of {name} for good?", abort=True)
+        confirm(f"Delete {what} of {name} for good?")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         (found,) = admin.describe_topics(name)
         numbers = partitions or [partition.partition for partition in found.partitions]
@@ -303,6 +304,6 @@ def delete_records(
 def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: float) -> None:
     """Delete topics and all their records."""
     if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete {', '.join(names)} and all records in it?", abort=True)
+        confirm(f"Delete {', '.join(names)} and all records in it?")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         admin.delete_topics(*names)

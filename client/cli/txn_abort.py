@@ -23,6 +23,7 @@ from odradek.client.cli.common import (
     INT16_MAX,
     INT32_MAX,
     INT64_MAX,
+    confirm,
     connection_options,
     limits,
     reports_errors,
@@ -217,5 +218,5 @@ def _stable_offset(admin: Admin, place: TopicPartition) -> int:
 
 def _ask(question: str, yes: bool) -> None:
     """End the command unless the user confirms."""
-    if not yes and sys.stdin.isatty() and not click.confirm(question):
-        raise Refused("nothing was done")
+    if not yes and sys.stdin.isatty():
+        confirm(question)

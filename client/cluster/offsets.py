@@ -305,13 +305,10 @@ def _stored_in(
         for result in topic.partitions:
             _check_group(cluster, group_id, result.error_code, doing)
             name = TopicPartition(topic.name, result.partition_index)
-            if result.committed_offset < NO_OFFSET:
-                raise Retriable(
-                    f"{doing}: the broker's answer gives {name} the offset "
-                    f"{result.committed_offset}"
-                )
+            # Brokers store any number. Kafka's clients take every negative one for none.
+            offset = max(result.committed_offset, NO_OFFSET)
             stored[name] = OffsetAndMetadata(
-                result.committed_offset, result.metadata or "", result.committed_leader_epoch
+                offset, result.metadata or "", result.committed_leader_epoch
             )
     return stored
 
@@ -319,8 +316,12 @@ def _stored_in(
 def with_metadata(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets, each as an `OffsetAndMetadata`."""
-    return {
+    """Return the offsets, each as an `OffsetAndMetadata`. Raises ValueError for a negative one."""
+    found = {
         TopicPartition(*partition): OffsetAndMetadata(stored) if isinstance(stored, int) else stored
         for partition, stored in offsets.items()
     }
+    for partition, stored in found.items():
+        if stored.offset < 0:
+            raise ValueError(f"the offset of {partition} is {stored.offset}: it is negative")
+    return found

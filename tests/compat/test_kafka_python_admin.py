@@ -7,11 +7,13 @@ import kafka
 import pytest
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
 
+from odradek.client.blocking import Admin, Consumer, GroupLag, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.conftest import HostAndPort
 from tests.broker.api.producing import Writer, until
 from tests.broker.asks import fetch
 from tests.broker.raw import RawClient
+from tests.client.live import name_of
 
 
 @pytest.fixture
@@ -63,3 +65,27 @@ def test_a_partitions_producers_are_described_and_one_is_ended(
     assert writer.described().transaction_state == "Ongoing"
     writer.end()
     assert fetch(writer.client, writer.topic, 0, isolation_level=1).last_stable_offset == 3
+
+
+def test_a_negative_offset_that_a_foreign_client_stored_is_none_to_ours(
+    bootstrap: str, administrator: Any
+) -> None:
+    """Brokers store it, Kafka too. Our client asked for the group's offsets until its time-out."""
+    topic, group = name_of("negative"), name_of("group")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=1)
+        where = kafka.TopicPartition(topic, 0)
+        administrator.alter_group_offsets(group, {where: kafka.OffsetAndMetadata(-3, "", -1)})
+        assert admin.committed(group) == {}
+        assert admin.group_lag(group, [TopicPartition(topic, 0)]) == {
+            TopicPartition(topic, 0): GroupLag(None, 0)
+        }
+
+
+def test_our_client_stores_no_negative_offset(bootstrap: str) -> None:
+    where = TopicPartition(name_of("negative"), 0)
+    with Admin(bootstrap) as admin, Consumer(bootstrap, group_id=name_of("group")) as consumer:
+        with pytest.raises(ValueError, match=f"the offset of {where} is -3: it is negative"):
+            consumer.commit({where: -3})
+        with pytest.raises(ValueError, match="it is negative"):
+            admin.set_group_offsets(name_of("group"), {where: -1})

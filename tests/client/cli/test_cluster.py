@@ -171,6 +171,7 @@ def test_what_an_unclean_election_loses_is_shown_before_it_is_made(
         assert "the partition ends at offset 70" in asked.output
         assert "Elect broker 3" in asked.output
         assert "is led by" not in asked.output
+        assert asked.stderr.endswith("Error: Nothing was done.\n")
     made = CliRunner().invoke(cluster, ["elect", "a-b-0", "--unclean", "--yes"])
     assert made.exit_code == 0, made.output
     assert made.output.endswith("a-b-0 is led by broker 3, in leader epoch 9\n")

@@ -1,5 +1,6 @@
 """`odradek cluster move` and `drain`: the plan, and what one broker answers (ours and Kafka)."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -64,6 +65,7 @@ class LastMove:
     """An administrator's client of a cluster in which t-0 moves from broker 1 to broker 3."""
 
     looks = 0
+    in_the_end = (3, 2)
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
@@ -83,13 +85,16 @@ class LastMove:
         return ["t"]
 
     def describe_topics(self, *_: str) -> list[TopicDescription]:
-        return [topic((3, 2, 1))]
+        return [topic((3, 2, 1) if LastMove.looks <= 2 else LastMove.in_the_end)]
+
+    def move_partitions(self, targets: dict[TopicPartition, tuple[int, ...]]) -> None:
+        assert targets == {TopicPartition("t", 0): (3, 2)}
 
     def list_moves(
-        self, partitions: list[TopicPartition] | None = None
+        self, partitions: Sequence[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionMove]:
         LastMove.looks += 1
-        assert partitions in (None, [TopicPartition("t", 0)])
+        assert not partitions or list(partitions) == [TopicPartition("t", 0)]
         if LastMove.looks > 2:
             return {}
         return {TopicPartition("t", 0): PartitionMove((3, 2, 1), (3,), (1,))}
@@ -107,6 +112,32 @@ def test_a_broker_is_not_drained_while_moves_from_it_are_under_way(
     waited = CliRunner().invoke(cluster, ["drain", "1", "--wait"])
     assert waited.output == f"{still}Broker 1 has no replicas any more.\n"
     assert LastMove.looks == 3, "it has looked until the move was complete"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            ["move", "t-0", "--to", "3,2", "--wait"],
+            "Error: t-0 is on brokers 2, 1: its move was cancelled, or another took its place.\n",
+        ),
+        (
+            ["drain", "1", "--wait"],
+            "Error: Broker 1 has a replica of t-0: a move was cancelled, or a topic was created; "
+            "drain it again.\n",
+        ),
+    ],
+)
+def test_a_move_that_was_cancelled_is_not_shown_as_complete(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], said: str
+) -> None:
+    """It said that the broker has no replicas any more."""
+    monkeypatch.setattr("odradek.client.cli.moves.Admin", LastMove)
+    monkeypatch.setattr("odradek.client.cli.moves.SHOWN_SECONDS", 0)
+    monkeypatch.setattr(LastMove, "looks", 0)
+    monkeypatch.setattr(LastMove, "in_the_end", (2, 1))
+    ended = CliRunner().invoke(cluster, command)
+    assert (ended.exit_code, ended.stderr) == (1, said)
 
 
 def test_one_broker_moves_nothing(run: Run) -> None:
