@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault
+from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault, StaysCut
 from tests.simulation.fixed import Fixed
 from tests.simulation.load import CROWD, GROUPS, SHARERS
 
@@ -87,7 +87,7 @@ def draw(
         return _draw_the_rest(rng, seed, brokers, without, fixed)
     segment = rng.choice(SEGMENTS)
     flush = "os" if brokers > 1 and rng.random() < 0.2 else "ack"
-    return Plan(
+    plan = Plan(
         seed=seed,
         brokers=brokers,
         properties={
@@ -102,6 +102,10 @@ def draw(
         rare=_rare(rng),
         without=tuple(without),
     )
+    if any(isinstance(fault, StaysCut) for fault in plan.faults):
+        # Markers may not come over the cut, and then the input of the sharers has no end.
+        return replace(plan, rare=tuple(name for name in plan.rare if name != SHARERS))
+    return plan
 
 
 def _rare(rng: Random) -> tuple[str, ...]:
