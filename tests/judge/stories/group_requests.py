@@ -177,6 +177,7 @@ def story_delete(broker: Broker, version: int) -> None:
     member = stable(broker, "g")
     commit(broker, "g", {T0: 1, T1: 2}, member=member, generation=1)
     commit(broker, "o", {T0: 1})
+    commit(broker, "", {T0: 1})
     join_consumer(broker, "c", "member", ["t"])
     delete(broker, "g", version=version)
     delete(broker, "c", version=version)
