@@ -60,8 +60,12 @@ class TopicWriter:
         before = Compare(key=key, mod_revision=0 if stored is None else stored.mod_revision)
         partitions = _partition_puts(topic, range(len(topic.partitions)))
         if stored is None and self._fits(len(partitions) + 1):
+            # The topic may be deleted before a write whose answer was lost is repeated. Then it
+            # must not come back. Only this broker removes its note, and not during a creation.
+            alive = Compare(key=deletion_key(topic.topic_id, self._node_id), mod_revision=0)
             puts = {key: pack_topic(topic), **partitions}
-            return await self._write_replicas([before], puts, topic, range(len(topic.partitions)))
+            indexes = range(len(topic.partitions))
+            return await self._write_replicas([before, alive], puts, topic, indexes)
         taken = await self._write([before], {key: pack_topic(topic, is_finished=False)}, topic.name)
         same = Compare(key=key, mod_revision=taken)
         strays = await self._partitions_of(topic.name)
@@ -109,11 +113,12 @@ class TopicWriter:
             if is_written:
                 return revision
 
-    async def delete(self, topic: TopicImage) -> int:
-        """Remove a topic, and note its id for each broker that has a replica."""
+    async def delete(self, topic: TopicImage, brokers: Iterable[int]) -> int:
+        """Remove a topic, and note its id for each of `brokers` and each that has a replica."""
         same = await self._unchanged(topic)
         key = topic_key(topic.name)
-        nodes = {node: None for partition in topic.partitions for node in partition.replicas}
+        nodes = dict.fromkeys(node for each in topic.partitions for node in each.replicas)
+        nodes |= dict.fromkeys(brokers)
         notes: Puts = {
             deletion_key(topic.topic_id, node): pack({"name": topic.name}) for node in nodes
         }

@@ -7,10 +7,10 @@ removed when a topic of that name is created. Directories with records are never
 set aside (`partitions/directories.py`).
 
 A deletion has the opposite order: store -> image -> logs. The transaction that removes a topic also
-notes its id, once for each broker that has replicas (`/deletions/ID/NODE`). A note stays until no
-directory of that id is left on that broker. So after a crash at any moment a deleted topic does not
-come back, and its directories are not set aside: they are removed at the next start, or before a
-topic of that name is created.
+notes its id, once for each broker (`/deletions/ID/NODE`). A note stays until no directory of that
+id is left on that broker. So after a crash at any moment a deleted topic does not come back, and
+its directories are not set aside: they are removed at the next start, or before a topic of that
+name is created. Nor does it come back by a creation whose answer was lost and which is repeated.
 
 A topic of more partitions than a transaction may have operations is written in several. The first
 takes the name ("unfinished"), the last removes that word. If the writer dies in between, what it
@@ -256,7 +256,8 @@ class ClusterTopics:
             )
         async with self._one_change():
             topic = self._existing(name)
-            await self._metadata.reached(await self._writer.delete(topic))
+            brokers = [broker.node_id for broker in self.image.brokers]
+            await self._metadata.reached(await self._writer.delete(topic, brokers))
             await self._writer.finish_deletion(topic.topic_id, topic.name, self._logs)
             return topic
 

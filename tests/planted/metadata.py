@@ -21,6 +21,16 @@ IN_LOGS: Final = "tests/broker/cluster/test_topic_settings.py::test_"
 
 METADATA_BUGS: Final = (
     Planted(
+        bug="a deleted topic comes back as the answer of its creation was lost",
+        file="broker/cluster/topic_writer.py",
+        old="self._write_replicas([before, alive], puts",
+        new="self._write_replicas([before], puts",
+        tests=(
+            "tests/broker/cluster/test_topic_writer.py::"
+            "test_a_deleted_topic_does_not_come_back_as_the_answer_of_its_creation_was_lost",
+        ),
+    ),
+    Planted(
         bug="a change of settings overwrites another broker's",
         file="broker/cluster/broker_configs.py",
         old="        before = {} if stored is None else unpack(stored.value)\n",

@@ -103,7 +103,7 @@ async def test_a_topic_that_was_made_anew_meanwhile_is_not_changed() -> None:
     store = FakeMetaStore()
     writer, metadata = await topic_of(store)
     old = metadata.image.topics["t"]
-    await writer.delete(old)
+    await writer.delete(old, ())
     with pytest.raises(KafkaError) as refused:
         await writer.alter_configs(old, retention("5"), lambda _: 1)
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -3,6 +3,8 @@
 from uuid import UUID
 
 import pytest
+import trio
+import trio.testing
 
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ImageBuilder
@@ -50,7 +52,7 @@ async def test_a_topic_of_ten_thousand_partitions_appears_at_once() -> None:
     assert seen == [{}] * len(seen)
     assert len(seen) > 3
     assert topics_in(store) == {"t": 10_000}
-    await TopicWriter(store, 1).delete(topic(10_000))
+    await TopicWriter(store, 1).delete(topic(10_000), ())
     assert topics_in(store) == {}
     assert not [key for key in store.values if key.startswith(("/topics/", "/partitions/"))]
     assert len([key for key in store.values if key.startswith("/deletions/")]) == 3
@@ -86,7 +88,7 @@ async def test_a_topic_that_is_being_deleted_is_not_changed_by_a_broker_with_an_
         if what == "grow":
             await writer.grow(topic(1_000), topic(1_001))
         elif what == "delete":
-            await writer.delete(topic(1_000))
+            await writer.delete(topic(1_000), ())
         else:
             await writer.alter_configs(topic(1_000), lambda _: {"retention.ms": "1"}, lambda _: 1)
 
@@ -97,7 +99,7 @@ async def test_a_topic_that_is_being_deleted_is_not_changed_by_a_broker_with_an_
     begun = store.txn_count
     store.before_txn = stop
     with pytest.raises(Died):
-        await TopicWriter(store, 1).delete(topic(1_000))
+        await TopicWriter(store, 1).delete(topic(1_000), ())
     before = dict(store.values)
     with pytest.raises(KafkaError) as refused:
         await change()
@@ -119,10 +121,32 @@ async def test_a_topic_that_was_deleted_meanwhile_does_not_grow() -> None:
     store = FakeMetaStore(max_operations=128)
     writer = TopicWriter(store, 1)
     await writer.create(topic(3))
-    await writer.delete(topic(3))
+    await writer.delete(topic(3), ())
     await writer.create(topic(2, number=2))
     with pytest.raises(KafkaError) as refused:
         await writer.grow(topic(3), topic(100))
     assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     await writer.grow(topic(2, number=2), topic(100, number=2))
     assert topics_in(store) == {"t": 100}
+
+
+@pytest.mark.parametrize("creator", [1, 9], ids=["with a replica", "without"])
+async def test_a_deleted_topic_does_not_come_back_as_the_answer_of_its_creation_was_lost(
+    creator: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The creation was repeated, and there was a topic of the same id, without its records."""
+    server = MetaServer()
+    store, other = FakeMetaStore(server), FakeMetaStore(server)
+    store.loses_answer = lambda: "t" in topics_in(store)
+
+    async def create() -> None:
+        with pytest.raises(KafkaError) as refused:
+            await TopicWriter(store, creator).create(topic(1))
+        assert refused.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(create)
+        while "t" not in topics_in(store):  # noqa: ASYNC110
+            await trio.sleep(0.001)
+        await TopicWriter(other, 2).delete(topic(1), (1, 2, 3, 9))
+    assert topics_in(store) == {}
