@@ -96,10 +96,11 @@ def move(
         if wait:
             _wait(admin, places, wait_seconds)
         moves = admin.list_moves(places or None)
+        if target is not None and not moves:
+            _check_arrived(admin, places, target)
         if target is None or moves or as_json:
             _show(moves, as_json)
             return
-        _check_arrived(admin, places, target)
         for place in places:
             when = "already" if before[place] == target else "now"
             click.echo(f"{printable(str(place))} is on {_brokers(target)} {when}.")

@@ -29,7 +29,7 @@ from tests.checker.history import Found, GroupPartition, History, Outcome, Parti
 from tests.simulation.journal import Journal, by_partition, place
 from tests.simulation.members import Crowd
 from tests.simulation.old_producers import make_old
-from tests.simulation.processors import Application
+from tests.simulation.processors import Application, OnPurpose
 from tests.simulation.rare_load import RARE
 from tests.simulation.raw import VERSIONS, GivenUp, RawProducer
 from tests.simulation.world import World
@@ -53,10 +53,6 @@ MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
 
-class OnPurpose(Exception):
-    """Ends a transaction by an exception of the program."""
-
-
 class Load:
     """The clients of one world."""
 
@@ -66,7 +62,7 @@ class Load:
         """`rare`: names of clients of `rare_load.py`, `GROUPS`, `CROWD` or `SHARERS`."""
         self.world = world
         self.crowd = Crowd(world) if CROWD in rare else None
-        self._rare = rare
+        self._rare = [name for name in rare if name != SHARERS]
         self.journal = Journal()
         self.stop = trio.Event()
         self.ended = trio.Event()
@@ -128,7 +124,7 @@ class Load:
                         write = partial(self._write_raw, transaction_version=version)
                         writers.start_soon(self._again, f"raw{version}", write)
                     writers.start_soon(self._again, "renewer", self._renew)
-                    for name in [each for each in self._rare if each != SHARERS]:
+                    for name in self._rare:
                         writers.start_soon(self._again, name, self._rare_client(name))
                 if self.application is not None:
                     self.application.is_input_whole.set()

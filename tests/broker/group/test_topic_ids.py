@@ -13,6 +13,7 @@ from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.group.limits import GroupConfig
+from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -90,19 +91,20 @@ async def test_a_deletion_leaves_the_offsets_of_a_topic_that_was_made_anew(world
     assert world.stored() == {}
 
 
-async def test_a_deletion_leaves_an_offset_of_the_new_topic_that_is_being_stored(
-    world: World,
+@pytest.mark.parametrize(("topic_id", "left"), [(NEW, {P0: 7}), (OLD, {})], ids=["new", "old"])
+async def test_a_deletion_leaves_an_offset_that_is_being_stored_if_it_is_of_the_new_topic(
+    world: World, topic_id: UUID, left: dict[TopicPartition, int]
 ) -> None:
     """A tombstone for the offset before it came behind it, and removed it."""
     assert await commit(context(world, OLD), 5) == ErrorCode.NONE
     world.log.hold()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(commit, context(world, NEW), 7)
+        nursery.start_soon(commit, context(world, topic_id), 7)
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(world.groups.forget_topic, TOPIC, OLD)
         await trio.testing.wait_all_tasks_blocked()
         world.log.release()
-    assert world.stored() == {P0: 7}
+    assert world.stored() == left
 
 
 async def test_a_deletion_leaves_an_offset_of_the_new_topic_in_an_open_transaction(
@@ -113,20 +115,6 @@ async def test_a_deletion_leaves_an_offset_of_the_new_topic_in_an_open_transacti
     await world.groups.forget_topic(TOPIC, OLD)
     await world.end_transaction(committed=True)
     assert world.stored() == {P0: 7}
-
-
-async def test_a_deletion_removes_an_offset_of_the_old_topic_that_is_being_stored(
-    world: World,
-) -> None:
-    assert await commit(context(world, OLD), 5) == ErrorCode.NONE
-    world.log.hold()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(commit, context(world, OLD), 7)
-        await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(world.groups.forget_topic, TOPIC, OLD)
-        await trio.testing.wait_all_tasks_blocked()
-        world.log.release()
-    assert world.stored() == {}
 
 
 async def test_a_deletion_is_forgotten_by_the_partitions_after_one_that_refuses() -> None:
