@@ -114,13 +114,14 @@ def test_a_broker_is_not_drained_while_moves_from_it_are_under_way(
     assert LastMove.looks == 3, "it has looked until the move was complete"
 
 
+ELSEWHERE = "Error: t-0 is on brokers 2, 1: its move was cancelled, or another took its place.\n"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (
-            ["move", "t-0", "--to", "3,2", "--wait"],
-            "Error: t-0 is on brokers 2, 1: its move was cancelled, or another took its place.\n",
-        ),
+        (["move", "t-0", "--to", "3,2", "--wait"], ELSEWHERE),
+        (["move", "t-0", "--to", "3,2", "--wait", "--json"], ELSEWHERE),
         (
             ["drain", "1", "--wait"],
             "Error: Broker 1 has a replica of t-0: a move was cancelled, or a topic was created; "
