@@ -9,15 +9,17 @@ import io
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from odradek.broker import collector
-from odradek.broker.config.broker import BrokerConfig, Settled, settle
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.settling import Settled, settle
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
@@ -135,7 +137,7 @@ def serve(
     try:
         sources = _sources(config_file, assignments)
         settled = settle(*sources, ignore_unknown=ignore_unknown)
-        config = settled.config
+        config = _with_options(settled.config, listen, advertise, data_dir)
         if settled.ignored:
             click.echo(f"Ignored, for the broker has none such: {_named(settled)}.", err=True)
         directory = _data_directory(data_dir, config)
@@ -157,6 +159,20 @@ def serve(
             run(config, None if ephemeral else directory, where, advertised)
         except CannotServe as error:
             raise click.ClickException(str(error)) from None
+
+
+def _with_options(
+    config: BrokerConfig, listen: str | None, advertise: str | None, data_dir: str | None
+) -> BrokerConfig:
+    """Return the settings with those that options of their own give."""
+    options = {
+        "listeners": listen and f"PLAINTEXT://{listen}",
+        "advertised.listeners": advertise and f"PLAINTEXT://{advertise}",
+        "log.dirs": data_dir,
+    }
+    given = {name: text for name, text in options.items() if text}
+    values: dict[str, Any] = {name.replace(".", "_"): text for name, text in given.items()}
+    return replace(config, given=config.given | given.keys(), **values)
 
 
 def _sources(config_file: Path | None, assignments: tuple[str, ...]) -> list[list[Given]]:

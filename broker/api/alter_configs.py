@@ -12,12 +12,13 @@ On return the change is kept and counts here; other brokers follow as soon as th
 
 Versions: ListConfigResources 0 is the older ListClientMetricsResources, of which there are none.
 
-Differs from Kafka: a setting that has no effect here is refused by name (INVALID_CONFIG), also that
-of a broker, where Kafka keeps any name. An unknown operation is INVALID_REQUEST for topics, too. An
-empty `cleanup.policy` is refused. Of state topics the settings that decide what is kept cannot be
-changed. A change of min.insync.replicas for all brokers counts for topics that are created
-afterwards, and may be deleted. Groups have the settings of consumer groups of the new protocol
-only; client metrics and loggers have none.
+Differs from Kafka: a name that is no setting of a broker is refused (INVALID_CONFIG), where Kafka
+keeps any name. A promise that is not kept is refused: `remote.storage.enable=true` and
+`unclean.leader.election.enable=true`. An unknown operation is INVALID_REQUEST for topics, too. Of
+state topics the settings that decide what is kept cannot be changed. A change of
+min.insync.replicas for all brokers counts for topics that are created afterwards, and may be
+deleted. Groups have the settings of consumer groups of the new protocol only; client metrics and
+loggers have none.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence

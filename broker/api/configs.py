@@ -23,7 +23,7 @@ from typing import Final
 from odradek.broker.api.context import RequestContext
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
-from odradek.broker.config.broker import broker_settings
+from odradek.broker.config.broker import broker_settings, value_of
 from odradek.broker.config.changes import MIN_ISR
 from odradek.broker.config.group import GROUP_SETTINGS, broker_name_of, group_value
 from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, NO_CONFIGS, LiveConfig
@@ -205,7 +205,7 @@ def broker_configs(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult,
 
 def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceResult:
     synonyms = _synonyms(name, settings)
-    value = text_of(getattr(settings.now, name.replace(".", "_")))
+    value = text_of(value_of(settings.now, name))
     setting = broker_settings()[name]
     return _result(
         name,
@@ -213,7 +213,7 @@ def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceRe
         synonyms[0][2],
         setting,
         synonyms,
-        about=setting.about,
+        about=setting.documentation,
         read_only=name not in DYNAMIC,
     )
 
@@ -226,20 +226,21 @@ def configs_of_all_brokers(settings: LiveConfig) -> tuple[DescribeConfigsResourc
         if setting is not None:
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             synonyms = [(name, text, source)]
-            found.append(_result(name, text, source, setting, synonyms, about=setting.about))
+            about = setting.documentation
+            found.append(_result(name, text, source, setting, synonyms, about=about))
     return tuple(found)
 
 
 def _synonyms(name: str, settings: LiveConfig) -> list[tuple[str, str, ConfigSource]]:
     """Return the values of a setting of the broker, the one that counts first."""
     default = broker_settings()[name].default
-    given = getattr(settings.given, name.replace(".", "_"))
+    given = value_of(settings.given, name)
     found = []
     if name in settings.own:
         found.append((name, settings.own[name], ConfigSource.DYNAMIC_BROKER))
     if name in settings.of_all:
         found.append((name, settings.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
-    if given != default:
+    if name in settings.given.given or given != default:
         found.append((name, text_of(given), ConfigSource.STATIC_BROKER))
     return [*found, (name, text_of(default), ConfigSource.DEFAULT)]
 

@@ -11,9 +11,9 @@ disk, so the time-out of the request has no effect.
 Versions: CreateTopics 5 answers with the settings, 7 with the topic's id; -1 partitions or replicas
 ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids.
 
-Differs from Kafka: settings that are not honoured are INVALID_CONFIG (`config/topic.py` lists the
-others); a topic has at most 10,000 partitions; "a.b" and "a_b" may live side by side; internal
-topics can be neither deleted nor grown. Records of a deleted topic are gone at once.
+Differs from Kafka: `remote.storage.enable` and `unclean.leader.election.enable` can only be false;
+a topic has at most 10,000 partitions; "a.b" and "a_b" may live side by side; internal topics can be
+neither deleted nor grown. Records of a deleted topic are gone at once.
 """
 
 import logging

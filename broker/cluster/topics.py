@@ -140,7 +140,10 @@ class ClusterTopics:
             if wanted.name in self.image.topics:
                 raise _exists(wanted.name)
             topic = self._planned(wanted)
-            return topic if validate_only else await self._make(topic)
+            if validate_only:
+                return topic
+            self._settings.note_topic(topic.configs)
+            return await self._make(topic)
 
     async def ensure_topic(self, name: str) -> TopicImage:
         """Return a topic. Create it with the defaults if it does not exist (auto-creation)."""
@@ -220,7 +223,7 @@ class ClusterTopics:
         """
         async with self._one_change():
             found = self.image.topics.get(name)
-            alter({} if found is None else found.configs)
+            altered = alter({} if found is None else found.configs)
             if found is None:
                 raise KafkaError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -228,6 +231,7 @@ class ClusterTopics:
                 )
             if validate_only:
                 return
+            self._settings.note_topic(altered)
             topic = found
             revision = await self._writer.alter_configs(
                 topic, alter, lambda configs: self._min_isr(topic, configs)

@@ -1,7 +1,7 @@
 """The broker's settings: Kafka's property names, Kafka's defaults, and a few of our own.
 
-A setting is declared here only if the broker reads it. A setting that only Kafka has (a number of
-threads, say) is refused like a misspelling: a setting without effect would mislead.
+A setting is declared here only if the broker reads it. `unused.py` declares those of Kafka's that
+are accepted and change nothing. Any other name is refused like a misspelling.
 
 Differs from Kafka: `num.partitions` is 4; state topics have one replica, as there is one broker;
 `group.initial.rebalance.delay.ms` is 0, as in Kafka's own quick start; a group has at most 1,000
@@ -11,15 +11,11 @@ members. The settings that only this broker has are marked `ours`.
 """
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.broker.config.properties import Given, unknown_settings
 from odradek.broker.config.records import RecordSettings, inherited_last
 from odradek.broker.config.settings import (
-    ConfigError,
-    ConfigType,
     Setting,
     Value,
     boolean,
@@ -31,7 +27,6 @@ from odradek.broker.config.settings import (
     string,
     words,
 )
-from odradek.broker.config.together import check_together
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -47,7 +42,10 @@ REPLICAS_MAX: Final = 32_767
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig(RecordSettings):
-    """All settings of `odradek serve`, checked. `settle` makes an instance."""
+    """All settings of `odradek serve`, checked. `settling.py` makes an instance."""
+
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+    """The settings that the file or the command line gave, by Kafka's name."""
 
     # identity and addresses
     node_id: int = int32(1, low=0, about="The id of this broker in answers to clients.")
@@ -179,10 +177,9 @@ class BrokerConfig(RecordSettings):
     )
     log_retention_bytes: int = int64(
         -1,
-        low=-1,
         about=(
             "The oldest closed segments are deleted while the partition has more bytes than"
-            " this; -1 keeps them."
+            " this; below 0 it has no limit."
         ),
     )
     log_retention_check_interval_ms: int = int64(
@@ -224,9 +221,10 @@ class BrokerConfig(RecordSettings):
     log_cleanup_policy: str = words(
         "delete",
         choices=CLEANUP_POLICIES,
+        may_be_empty=True,
         about=(
             "How old records are removed: `delete` by age and size, `compact` keeps the newest"
-            " of each key, or both."
+            " of each key, or both. An empty list keeps all."
         ),
     )
     log_cleaner_backoff_ms: int = int64(
@@ -413,88 +411,13 @@ class BrokerConfig(RecordSettings):
     group_max_size: int = int32(1000, low=1, about="The most members of a group.")
 
 
-# Kafka's coarser spellings of the same settings: name -> (setting, milliseconds in one of them)
-COARSER: Final[dict[str, tuple[str, int]]] = {
-    "log.retention.minutes": ("log.retention.ms", MINUTE_MS),
-    "log.retention.hours": ("log.retention.ms", HOUR_MS),
-    "log.roll.hours": ("log.roll.ms", HOUR_MS),
-}
-# Kafka looks for overdue groups and transactions at an interval. Here each has its own deadline and
-# is handled when it is due, so these settings are accepted and always honoured.
-KEPT_ANYWAY: Final = frozenset(
-    {
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-    }
-)
-_KEPT: Final = Setting(type=ConfigType.INT, default=1, low=1)
-IN_A_CLUSTER: Final[dict[str, Value]] = {
-    "default_replication_factor": 3,
-    "offsets_topic_replication_factor": 3,
-    "transaction_state_log_replication_factor": 3,
-    "transaction_state_log_min_isr": 2,
-}
-"""Other defaults where `etcd.endpoints` is set."""
-RENAMED: Final[dict[str, str]] = {"log.dir": "log.dirs", "broker.id": "node.id"}
-
-
 @functools.cache
 def broker_settings() -> dict[str, Setting]:
     """Return the broker's settings, by Kafka's name."""
     return inherited_last(settings_of(BrokerConfig))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """A configuration, and the unknown settings that were left out of it."""
-
-    config: BrokerConfig
-    ignored: tuple[str, ...] = ()
-
-
-def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
-    """Return the configuration that `sources` give; a later source overrules an earlier one.
-
-    Raises `ConfigError`, which names everything that is wrong, a line for each if it is more than
-    one thing.
-    """
-    unknown: list[Given] = []
-    wrong: list[str] = []
-    values: dict[str, Value] = {}
-    for source in sources:
-        values.update(_layer(source, unknown, wrong))
-    if unknown and not ignore_unknown:
-        known = [*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY]
-        wrong.append(unknown_settings(unknown, known))
-    if wrong:
-        raise ConfigError("\n".join(wrong))
-    if values.get("etcd_endpoints"):
-        values = {**IN_A_CLUSTER, **values}
-    config = BrokerConfig(**values)  # type: ignore[arg-type]
-    check_together(config)
-    return Settled(config=config, ignored=tuple(given.name for given in unknown))
-
-
-def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:
-    """Return the values of one source, by field.
-
-    Where a source has a setting in two units, the finer one counts, as in Kafka.
-    """
-    settings = broker_settings()
-    values: dict[str, Value] = {}
-    units: dict[str, int] = {}
-    for given in source:
-        name, unit = COARSER.get(given.name, (RENAMED.get(given.name, given.name), 1))
-        setting = _KEPT if name in KEPT_ANYWAY else settings.get(name)
-        if setting is None:
-            unknown.append(given)
-            continue
-        try:
-            value = setting.parse(given.name, given.text, unit=unit)
-        except ConfigError as error:
-            wrong.append(given.blamed(str(error)))
-            continue
-        if name not in KEPT_ANYWAY and unit <= units.get(name, unit):
-            values[name.replace(".", "_")] = value
-            units[name] = unit
-    return values
+def value_of(config: BrokerConfig, name: str) -> Value:
+    """Return the value of the setting with Kafka's name `name`."""
+    value: Value = getattr(config, name.replace(".", "_"))
+    return value

@@ -10,9 +10,6 @@ from enum import IntEnum
 from typing import Final
 
 from odradek.broker.config.broker import (
-    COARSER,
-    KEPT_ANYWAY,
-    RENAMED,
     BrokerConfig,
     broker_settings,
 )
@@ -26,6 +23,7 @@ from odradek.broker.config.settings import (
     shortened,
     text_of,
 )
+from odradek.broker.config.settling import COARSER, RENAMED
 from odradek.broker.config.topic import TOPIC_SETTINGS, check_topic_configs, topic_value
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -33,7 +31,7 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS
 LISTED_MAX: Final = 20
 """The names that a sentence lists before it counts the others."""
 MIN_ISR: Final = "min.insync.replicas"
-STATIC: Final = frozenset((*broker_settings(), *COARSER, *RENAMED, *KEPT_ANYWAY)) - DYNAMIC
+STATIC: Final = frozenset((*broker_settings(), *COARSER, *RENAMED)) - DYNAMIC
 """The settings that a broker has only from its start on."""
 OF_BROKERS: Final = STATIC | DYNAMIC
 OF_STATE_TOPICS: Final = frozenset(
@@ -47,6 +45,7 @@ OF_STATE_TOPICS: Final = frozenset(
         "segment.bytes",
         "segment.index.bytes",
         "segment.ms",
+        *(name for name, topic in TOPIC_SETTINGS.items() if topic.setting.no_effect),
     }
 )
 """The settings of state topics that can be changed. The others decide what is kept."""

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.settings import INT32_MAX, Setting, int32, settings_of, string, words
+from odradek.broker.config.unused import UnusedSettings, unused_last
 
 SECOND_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupSettings:
+class ConsumerGroupSettings(UnusedSettings):
     """A part of `BrokerConfig`."""
 
     group_consumer_session_timeout_ms: int = int32(
@@ -59,6 +60,8 @@ class ConsumerGroupSettings:
 
 
 def groups_last(settings: dict[str, Setting]) -> dict[str, Setting]:
-    """Return settings in the order of the reference: those of this module come last."""
+    """Return settings in the order of the reference: those of this module, then the unused."""
     groups = settings_of(ConsumerGroupSettings)
-    return {**{name: it for name, it in settings.items() if name not in groups}, **groups}
+    return unused_last(
+        {**{name: it for name, it in settings.items() if name not in groups}, **groups}
+    )

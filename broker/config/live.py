@@ -11,8 +11,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from odradek.broker.config.broker import BrokerConfig, broker_settings
+from odradek.broker.config.broker import BrokerConfig, broker_settings, value_of
 from odradek.broker.config.settings import ConfigError, Value
+from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.config.unused import UNUSED, UNUSED_LIVE, UnusedNotes
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ DYNAMIC: Final = frozenset(
         "min.insync.replicas",
         "producer.id.expiration.ms",
         "transaction.partition.verification.enable",
+        *UNUSED_LIVE,
     }
 )
 """The settings that can be changed while the broker runs: those of Kafka that exist here."""
@@ -67,6 +70,7 @@ class LiveConfig:
         self.of_all: Configs = NO_CONFIGS
         """The changes for all brokers."""
         self.on_change: Callable[[BrokerConfig], None] = _ignore
+        self._unused = UnusedNotes()
 
     def take(self, changes: Mapping[str, Configs]) -> bool:
         """Take the changes that an image has, by broker. Return True if a value is another now."""
@@ -75,9 +79,17 @@ class LiveConfig:
         now = replace(self.given, **_values({**self.of_all, **self.own}))  # type: ignore[arg-type]
         is_other = now != self.now
         self.now = now
+        self._unused.note((name, it, value_of(now, name)) for name, it in UNUSED.items())
         if is_other:
             self.on_change(now)
         return is_other
+
+    def note_topic(self, configs: Configs) -> None:
+        """Log the settings of a topic that have no effect, each once."""
+        settings = {name: TOPIC_SETTINGS[name].setting for name in configs}
+        self._unused.note(
+            (name, it, it.parse(name, configs[name])) for name, it in settings.items()
+        )
 
 
 def _values(configs: Configs) -> dict[str, Value]:

@@ -57,6 +57,19 @@ class Setting:
     """True if a choice may be written in capitals, too."""
     why: str = ""
     """The reason of the bounds or choices, where it is not obvious."""
+    may_be_empty: bool = False
+    """True for a list that may have no words."""
+    form: str = ""
+    """A regular expression for the whole text."""
+    form_words: str = ""
+    """The form in words."""
+    no_effect: str = ""
+    """The reason why the setting changes nothing here. Empty for one that has an effect."""
+
+    @property
+    def documentation(self) -> str:
+        """The effect of the setting; for one that has none here, that and the reason."""
+        return f"{self.about} No effect here: {self.no_effect}." if self.no_effect else self.about
 
     def parse(self, name: str, text: str, *, unit: int = 1) -> Value:
         """Return the value of `text`, a number of `unit`s if it is one. Raises `ConfigError`."""
@@ -74,12 +87,16 @@ class Setting:
             return self._parse_number(name, text, unit)
         if self.type is ConfigType.DOUBLE:
             return self._parse_fraction(name, text)
+        if not text and self.may_be_empty:
+            return text
         if not text:
             raise ConfigError(f"{name} is empty; give it a value, or leave it out.")
         if self.type is ConfigType.LIST:
             text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
         if self.any_case:
             text = text.lower()
+        if self.form and not re.fullmatch(self.form, text):
+            raise ConfigError(f"{name} is {self.form_words}, not {_quoted(text)}.")
         if self.choices and text not in self.choices:
             raise ConfigError(self._not_a_choice(name, text))
         return text
@@ -209,4 +226,8 @@ def password(default: str, *, about: str, **options: Any) -> Any:
 
 def settings_of(cls: type[Any]) -> dict[str, Setting]:
     """Return the settings that a dataclass declares, by Kafka's name."""
-    return {f.name.replace("_", "."): f.metadata["setting"] for f in fields(cls)}
+    return {
+        f.name.replace("_", "."): f.metadata["setting"]
+        for f in fields(cls)
+        if "setting" in f.metadata
+    }

@@ -1,8 +1,10 @@
 """The settings of a topic: Kafka's names, what each falls back to, and what is refused.
 
-A setting is here if it is honoured, or if its only possible value is what happens anyway; tools
-send such values (`preallocate=false`). Every other setting is refused with a sentence: a setting
-that is silently without effect would mislead.
+All of Kafka's are here. Some change nothing for a reader, as `preallocate`: they are accepted, kept
+and described, since tools copy the settings of topics between clusters, and a refused one leaves a
+topic without all others. The log says once for each that it has no effect. Refused is only what
+would be a promise that is not kept: `remote.storage.enable=true`,
+`unclean.leader.election.enable=true`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +20,7 @@ from odradek.broker.config.broker import (
     MINUTE_MS,
     BrokerConfig,
     broker_settings,
+    value_of,
 )
 from odradek.broker.config.records import (
     COMPRESSION_TYPES,
@@ -34,6 +37,7 @@ from odradek.broker.config.settings import (
     shortened,
     text_of,
 )
+from odradek.broker.config.unused import NOT_THROTTLED, NOT_TIERED, UNUSED
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
@@ -48,34 +52,52 @@ class TopicSetting:
     broker_name: str | None = None
 
 
-def _int32(default: int, broker_name: str | None, **bounds: Any) -> TopicSetting:
+def _int32(default: int, broker_name: str, **bounds: Any) -> TopicSetting:
     made = Setting(type=ConfigType.INT, default=default, **bounds)
     return TopicSetting(setting=made, broker_name=broker_name)
 
 
-def _int64(default: int, broker_name: str | None, **bounds: Any) -> TopicSetting:
+def _int64(default: int, broker_name: str, **bounds: Any) -> TopicSetting:
     made = Setting(type=ConfigType.LONG, default=default, **bounds)
     return TopicSetting(setting=made, broker_name=broker_name)
 
 
-def _text(
-    default: str, broker_name: str | None, *choices: str, why: str = "", about: str = ""
-) -> TopicSetting:
-    made = Setting(type=ConfigType.STRING, default=default, choices=choices, why=why, about=about)
+def _text(default: str, broker_name: str, *choices: str) -> TopicSetting:
+    made = Setting(type=ConfigType.STRING, default=default, choices=choices)
     return TopicSetting(setting=made, broker_name=broker_name)
 
 
-def _only(default: bool, why: str, about: str) -> TopicSetting:
-    choices = (text_of(default),)
-    made = Setting(type=ConfigType.BOOLEAN, default=default, choices=choices, why=why, about=about)
-    return TopicSetting(setting=made)
+def _boolean(about: str, **options: Any) -> TopicSetting:
+    return TopicSetting(
+        setting=Setting(type=ConfigType.BOOLEAN, default=False, about=about, **options)
+    )
+
+
+def _throttled(about: str) -> TopicSetting:
+    return TopicSetting(
+        setting=Setting(
+            type=ConfigType.LIST,
+            default="",
+            about=about,
+            may_be_empty=True,
+            form=r"\*|([0-9]+:[0-9]+)?(,([0-9]+:[0-9]+)?)*",
+            form_words="* or a list of PARTITION:BROKER",
+            no_effect=NOT_THROTTLED,
+        )
+    )
+
+
+def _unused(broker_name: str) -> TopicSetting:
+    return TopicSetting(setting=UNUSED[broker_name], broker_name=broker_name)
 
 
 INTERNAL_SETTING: Final = "odradek.internal"
 
 TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     "cleanup.policy": TopicSetting(
-        setting=Setting(type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES),
+        setting=Setting(
+            type=ConfigType.LIST, default="delete", choices=CLEANUP_POLICIES, may_be_empty=True
+        ),
         broker_name="log.cleanup.policy",
     ),
     "compression.gzip.level": _int32(-1, "compression.gzip.level", choices=GZIP_LEVELS),
@@ -83,7 +105,18 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
     "compression.type": _text(PRODUCER, "compression.type", *COMPRESSION_TYPES),
     "compression.zstd.level": _int32(3, "compression.zstd.level", low=-131_072, high=22),
     "delete.retention.ms": _int64(DAY_MS, "log.cleaner.delete.retention.ms", low=0),
+    "file.delete.delay.ms": _unused("log.segment.delete.delay.ms"),
+    "flush.messages": _unused("log.flush.interval.messages"),
+    "flush.ms": _unused("log.flush.interval.ms"),
+    "follower.replication.throttled.replicas": _throttled(
+        "The replicas that fetch no faster than `follower.replication.throttled.rate`."
+    ),
     "index.interval.bytes": _int32(4 * KIB, "log.index.interval.bytes", low=0),
+    "leader.replication.throttled.replicas": _throttled(
+        "The replicas that are sent no faster than `leader.replication.throttled.rate`."
+    ),
+    "local.retention.bytes": _unused("log.local.retention.bytes"),
+    "local.retention.ms": _unused("log.local.retention.ms"),
     "max.compaction.lag.ms": _int64(2**63 - 1, "log.cleaner.max.compaction.lag.ms", low=1),
     "max.message.bytes": _int32(MIB + 12, "message.max.bytes", low=0),
     "message.timestamp.after.max.ms": _int64(HOUR_MS, "log.message.timestamp.after.max.ms", low=0),
@@ -111,29 +144,23 @@ TOPIC_SETTINGS: Final[dict[str, TopicSetting]] = {
             ),
         ),
     ),
-    "preallocate": _only(
-        False,
-        "segments grow as they are written",
-        about="Whether a segment's file has its full size from the beginning.",
+    "preallocate": _unused("log.preallocate"),
+    "remote.log.copy.disable": _boolean(
+        "Copy no more segments to remote storage.", no_effect=NOT_TIERED
     ),
-    "retention.bytes": _int64(-1, "log.retention.bytes", low=-1),
+    "remote.log.delete.on.disable": _boolean(
+        "Delete what is remote when remote storage is switched off.", no_effect=NOT_TIERED
+    ),
+    "remote.storage.enable": _boolean(
+        "Keep old segments in remote storage.", choices=("false",), why=NOT_TIERED
+    ),
+    "retention.bytes": _int64(-1, "log.retention.bytes"),
     "retention.ms": _int64(7 * DAY_MS, "log.retention.ms", low=-1),
     "segment.bytes": _int32(1024 * MIB, "log.segment.bytes", low=16 * KIB),
     "segment.index.bytes": _int32(10 * MIB, "log.index.size.max.bytes", low=4),
-    "segment.jitter.ms": _int64(
-        0,
-        None,
-        low=0,
-        high=0,
-        why="segments roll without jitter",
-        about="A random time by which segments are closed earlier.",
-    ),
+    "segment.jitter.ms": _unused("log.roll.jitter.ms"),
     "segment.ms": _int64(7 * DAY_MS, "log.roll.ms", low=1),
-    "unclean.leader.election.enable": _only(
-        False,
-        "it would lose committed transactions",
-        about="Whether a replica that lacks records may lead.",
-    ),
+    "unclean.leader.election.enable": _unused("unclean.leader.election.enable"),
 }
 
 
@@ -188,8 +215,7 @@ def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> 
     if name in configs:
         return setting.setting.parse(name, configs[name])
     if setting.broker_name is not None:
-        value: Value = getattr(broker, setting.broker_name.replace(".", "_"))
-        return value
+        return value_of(broker, setting.broker_name)
     return setting.setting.default
 
 
@@ -198,15 +224,16 @@ def has_broker_value(name: str, broker: BrokerConfig) -> bool:
     broker_name = TOPIC_SETTINGS[name].broker_name
     if broker_name is None:
         return False
-    value: Value = getattr(broker, broker_name.replace(".", "_"))
-    return value != broker_settings()[broker_name].default
+    return value_of(broker, broker_name) != broker_settings()[broker_name].default
 
 
 def about_topic(name: str) -> str:
     """Return what a setting of a topic does: its own sentence, or that of the broker's setting."""
     topic = TOPIC_SETTINGS[name]
     broker = topic.broker_name
-    return topic.setting.about or (broker_settings()[broker].about if broker else "")
+    return topic.setting.documentation or (
+        broker_settings()[broker].documentation if broker else ""
+    )
 
 
 def min_insync_replicas(configs: Mapping[str, str], broker: BrokerConfig) -> int:

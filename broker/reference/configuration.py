@@ -7,9 +7,10 @@ setting has no sentence.
 from collections.abc import Iterator
 from typing import Final
 
-from odradek.broker.config.broker import COARSER, KEPT_ANYWAY, RENAMED, broker_settings
+from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.live import DYNAMIC
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
+from odradek.broker.config.settling import COARSER, RENAMED
 from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic
 
 INTRODUCTION: Final = """\
@@ -34,6 +35,12 @@ TOPICS: Final = """\
 `odradek topic alter NAME --set NAME=VALUE` changes one at any time. Without it, the setting of the
 broker applies.
 """
+UNUSED_ONES: Final = """\
+## Settings without effect
+
+Kafka's tools and files have these, and they change nothing for a reader. The broker accepts, keeps
+and describes them, and logs once for each whose value is not the default that it has no effect.
+"""
 OTHER_NAMES: Final = """\
 ## Other names
 
@@ -43,12 +50,15 @@ If a file has a setting in two units, the finer unit counts.
 
 def page() -> str:
     """Return the text of docs/configuration.md."""
-    return "\n".join([INTRODUCTION, *_broker(), "", TOPICS, *_topics(), "", OTHER_NAMES, *_names()])
+    sections = [INTRODUCTION, *_broker(), "", TOPICS, *_topics(), "", UNUSED_ONES, *_unused()]
+    return "\n".join([*sections, "", OTHER_NAMES, *_names()])
 
 
 def _broker() -> Iterator[str]:
     yield from ("| setting | default | values | live | what it does |", "|---|---|---|---|---|")
     for name, setting in broker_settings().items():
+        if setting.no_effect:
+            continue
         ours = " *(ours)*" if setting.ours else ""
         live = "yes" if name in DYNAMIC else ""
         yield (
@@ -64,6 +74,8 @@ def _topics() -> Iterator[str]:
     )
     for name, topic in TOPIC_SETTINGS.items():
         setting = topic.setting
+        if setting.no_effect:
+            continue
         ours = " *(ours)*" if setting.ours else ""
         broker = f"`{topic.broker_name}`" if topic.broker_name else ""
         yield (
@@ -72,14 +84,26 @@ def _topics() -> Iterator[str]:
         )
 
 
+def _unused() -> Iterator[str]:
+    yield from ("| setting | of | live | what it does in Kafka | why it has no effect |",)
+    yield "|---|---|---|---|---|"
+    for name, setting in broker_settings().items():
+        if setting.no_effect:
+            live = "yes" if name in DYNAMIC else ""
+            yield f"| `{name}` | brokers | {live} | {setting.about} | {setting.no_effect} |"
+    for name, topic in TOPIC_SETTINGS.items():
+        setting = topic.setting
+        if setting.no_effect:
+            broker = f", the broker's is `{topic.broker_name}`" if topic.broker_name else ""
+            yield f"| `{name}` | topics{broker} | yes | {setting.about} | {setting.no_effect} |"
+
+
 def _names() -> Iterator[str]:
     yield from ("| name | stands for |", "|---|---|")
     for name, (stands_for, unit) in COARSER.items():
         yield f"| `{name}` | `{stands_for}`, in units of {unit:,} ms |"
     for name, stands_for in RENAMED.items():
         yield f"| `{name}` | `{stands_for}` |"
-    for name in sorted(KEPT_ANYWAY):
-        yield f"| `{name}` | no effect: the broker acts when a time is over, without an interval |"
     yield ""
 
 

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 from odradek.broker.cli import main
-from odradek.broker.config.broker import settle
 from odradek.broker.config.properties import Given
+from odradek.broker.config.settling import settle
 from tests.cluster.compose import FILE, Service, parsed, services, with_etcd_nodes, words
 
 SCHEMA = Path(__file__).parent / "compose_spec.json"

@@ -17,6 +17,7 @@ from odradek.protocol.apis.configs import (
     IncrementalAlterConfigsResource,
     ResourceType,
 )
+from odradek.protocol.errors import ErrorCode
 from tests.broker.raw import PATIENCE_SECONDS, RawClient
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -58,14 +59,23 @@ def replace_all(
 
 
 def described(client: RawClient, kind: int, name: str, *keys: str) -> dict[str, Any]:
-    """The settings by name, with synonyms and documentation."""
+    """The settings by name, with synonyms and documentation, once the topic is known.
+
+    A real Kafka answers the creation of a topic before that.
+    """
     asked = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=keys or None
     )
     request = DescribeConfigsRequest(
         resources=(asked,), include_synonyms=True, include_documentation=True
     )
-    (result,) = client.ask(DESCRIBE_CONFIGS, 4, request).results
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        (result,) = client.ask(DESCRIBE_CONFIGS, 4, request).results
+        is_unknown = result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not is_unknown or time.monotonic() >= give_up:
+            break
+        time.sleep(0.01)  # between two looks, not for luck
     assert result.error_code == 0, result.error_message
     return {config.name: config for config in result.configs}
 

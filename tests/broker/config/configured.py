@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from odradek.broker.config.broker import BrokerConfig, settle
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.properties import Given
+from odradek.broker.config.settling import settle
 
 
 def from_properties(properties: Mapping[str, str]) -> BrokerConfig:

@@ -5,15 +5,12 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.config.broker import (
-    COARSER,
-    KEPT_ANYWAY,
-    RENAMED,
     BrokerConfig,
     broker_settings,
-    settle,
 )
 from odradek.broker.config.properties import read_properties
 from odradek.broker.config.settings import ConfigError, text_of
+from odradek.broker.config.settling import COARSER, RENAMED, settle
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.config.topic import (
     TOPIC_SETTINGS,
@@ -84,7 +81,6 @@ def test_settings_of_consumer_groups_keep_to_their_bounds(
 def test_other_names_lead_to_settings_that_there_are() -> None:
     assert {name for name, _ in COARSER.values()} <= set(broker_settings())
     assert set(RENAMED.values()) <= set(broker_settings())
-    assert from_properties(dict.fromkeys(KEPT_ANYWAY, "200")) == BrokerConfig()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,7 @@ def test_other_names_lead_to_settings_that_there_are() -> None:
         ("log.cleaner.min.cleanable.ratio", "nan", "is a number, not 'nan'."),
         ("log.cleaner.min.cleanable.ratio", "0_0.5", "is a number, not '0_0.5'."),
         ("log.dirs", "", "is empty; give it a value, or leave it out."),
-        ("num.io.threads", "8", "is not a setting of the broker."),
+        ("socket.send.buffer.bytes", "8", "is not a setting of the broker."),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(name: str, text: str, rest: str) -> None:
@@ -185,11 +181,8 @@ NOT_OURS = {
     "inter.broker.listener.name": 22,
     "controller.listener.names": 28,
     "listener.security.protocol.map": 31,
-    "num.network.threads": 34,
-    "num.io.threads": 37,
     "socket.send.buffer.bytes": 40,
     "socket.receive.buffer.bytes": 43,
-    "num.recovery.threads.per.data.dir": 57,
     "share.coordinator.state.topic.replication.factor": 61,
     "share.coordinator.state.topic.min.isr": 62,
 }
@@ -199,7 +192,7 @@ def test_kafkas_own_file_lists_all_that_is_unknown_at_once_with_its_lines() -> N
     with pytest.raises(ConfigError) as refused:
         settle(read_properties(STOCK, source="server.properties"))
     assert str(refused.value).splitlines() == [
-        "12 settings are none of the broker's:",
+        "9 settings are none of the broker's:",
         *(f"  server.properties, line {line}: {name}" for name, line in NOT_OURS.items()),
         "Remove them, or go on without them by --ignore-unknown.",
     ]
