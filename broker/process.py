@@ -21,6 +21,7 @@ from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.env import MetaStore
 from odradek.broker.log_lines import LimitedHandler
+from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.system import (
@@ -160,6 +161,7 @@ async def _main(
         _say_started(what, config, directory, is_ephemeral)
 
     try:
+        await claim_format(disk, str(directory))
         disk.prepare()
         async with trio.open_nursery() as nursery:
             await nursery.start(_wait_for_signal, stop, has_started, starting)
@@ -177,7 +179,7 @@ async def _main(
                         loaded=collector.resume,
                     )
             nursery.cancel_scope.cancel()
-    except* (CannotServe, ConfigError, WrongDirectory, NodeIdTaken) as group:
+    except* (CannotServe, ConfigError, UnknownFormat, WrongDirectory, NodeIdTaken) as group:
         raise CannotServe(str(_first(group))) from None
     except* (DamagedStore, OSError) as group:
         raise CannotServe(

@@ -33,6 +33,7 @@ from odradek.broker.inspect.inspection import (
 )
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
+from odradek.broker.storage.data_format import UnknownFormat, check_format
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
@@ -74,6 +75,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     are milliseconds since 1970, or durations.
     """
     try:
+        check_format_of(path)
         for facts in _facts_of(path.rstrip("/") or path[:1], records):
             if not as_json:
                 click.echo(line_of(facts))
@@ -83,6 +85,19 @@ def dump(path: str, records: bool, as_json: bool) -> None:
         raise
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
+
+
+def check_format_of(path: str) -> None:
+    """Check the format of the data directory that a path is, or is in.
+
+    Raises ClickException if it is newer than this version, OSError.
+    """
+    absolute = os.path.abspath(path)
+    try:
+        for directory in (absolute, parent_of(absolute), parent_of(parent_of(absolute))):
+            check_format(directory)
+    except UnknownFormat as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _facts_of(path: str, records: bool) -> Iterator[Facts]:

@@ -14,7 +14,7 @@ import click
 import trio
 
 from odradek.broker.env import Disk
-from odradek.broker.inspect.dump import log
+from odradek.broker.inspect.dump import check_format_of, log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
 from odradek.broker.inspect.repair import Damage, Survey, repair, survey_log
 from odradek.broker.storage.disk import SystemDisk
@@ -81,6 +81,7 @@ def _lock(data_dir: str) -> Iterator[None]:
             f"A broker runs on {data_dir}; stop it, and run this command again."
         ) from None
     try:
+        check_format_of(data_dir)
         yield
     finally:
         lock.release()

@@ -19,6 +19,7 @@ from odradek.broker.cluster.store_embedded import (
 )
 from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
 from odradek.broker.config.topic import check_topic_configs
+from odradek.broker.inspect.dump import check_format_of
 from odradek.broker.inspect.rebuild import (
     CannotRebuild,
     RebuildPlan,
@@ -102,6 +103,7 @@ def _locked(directory: str) -> Iterator[None]:
     except BlockingIOError:
         raise click.ClickException(f"A broker uses {directory}; stop it first.") from None
     try:
+        check_format_of(directory)
         yield
     finally:
         lock.release()

@@ -13,6 +13,7 @@ from tests.planted.commit_order import COMMIT_ORDER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.consumer_groups import CONSUMER_GROUP_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
+from tests.planted.disk import DISK_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.members import MEMBER_BUGS
@@ -28,6 +29,7 @@ BUGS: Final = (
     *CONSUMER_GROUP_BUGS,
     *GROUP_BUGS,
     *LOG_BUGS,
+    *DISK_BUGS,
     *PRODUCERS_BUGS,
     *METADATA_BUGS,
     *REPLICA_BUGS,

@@ -1,0 +1,98 @@
+"""The format of a data directory: the file `format.meta`.
+
+It has one number. A broker and its commands read it before anything else in the directory, and
+refuse a directory whose number is higher than theirs. A later version raises the number when an
+earlier one would misread what it writes. Version 0.1.0 wrote format 1 without the file, so a
+directory that has none gets it.
+
+The content is msgpack behind a CRC-32C, as in `checkpoint`. It is the one file whose own form never
+changes.
+"""
+
+import contextlib
+import logging
+import struct
+from typing import Final
+
+import msgpack
+from crc32c import crc32c
+
+from odradek.broker.env import Disk
+from odradek.broker.storage.disk import read_only
+from odradek.broker.storage.reserve import DISK_FULL
+
+LOGGER: Final = logging.getLogger(__name__)
+FORMAT: Final = 1
+"""The format that this version writes, and the newest that it reads."""
+FILE: Final = "format.meta"
+BESIDE: Final = "format.meta.tmp"
+_CRC: Final = struct.Struct(">I")
+
+
+class UnknownFormat(Exception):
+    """The format of a data directory is newer or unknown: one sentence for a person."""
+
+
+async def claim_format(disk: Disk, directory: str) -> None:
+    """Check the format of a data directory that a broker is to use, and note it if it is new.
+
+    Raises `UnknownFormat`, OSError.
+    """
+    disk.mkdir(directory)
+    path = f"{directory}/{FILE}"
+    if disk.exists(path):
+        file = disk.open(path)
+        try:
+            _check(path, bytes(await file.pread(0, file.size)))
+        finally:
+            file.close()
+        return
+    try:
+        await _write(disk, path, f"{directory}/{BESIDE}")
+        await disk.fsync_dir(directory)
+    except OSError as error:
+        if error.errno not in DISK_FULL:  # what is there is served all the same
+            raise
+        LOGGER.warning("%s is to be written at the next start: %s", path, error)
+
+
+async def _write(disk: Disk, path: str, beside: str) -> None:
+    if disk.exists(beside):
+        disk.remove(beside)
+    file = disk.open(beside)
+    try:
+        file.append(encode_format(FORMAT))
+        await file.fsync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
+
+
+def check_format(directory: str) -> None:
+    """Check the format of a data directory that a command reads.
+
+    Raises `UnknownFormat`, OSError.
+    """
+    path = f"{directory}/{FILE}"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check(path, bytes(read_only(path)))
+
+
+def encode_format(number: int) -> bytes:
+    content: bytes = msgpack.packb({"format": number})
+    return _CRC.pack(crc32c(content)) + content
+
+
+def _check(path: str, data: bytes) -> None:
+    content = memoryview(data)[_CRC.size :]
+    if len(data) < _CRC.size or crc32c(content) != _CRC.unpack_from(data)[0]:
+        raise UnknownFormat(
+            f"{path} is damaged, so the format of the data directory is not known: restore it from "
+            "a backup, or remove it if no newer version of Odradek has used the directory."
+        )
+    number = msgpack.unpackb(content)["format"]
+    if number > FORMAT:
+        raise UnknownFormat(
+            f"{path} says that the data directory has format {number}, and this version of Odradek "
+            f"reads formats up to {FORMAT}: use the version that wrote it, or a newer one."
+        )
