@@ -10,7 +10,7 @@ end, logs are flushed and marked as closed cleanly.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -18,12 +18,13 @@ import trio
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.cluster.broker_configs import BrokerConfigs
-from odradek.broker.cluster.image import BrokerImage, ClusterImage
+from odradek.broker.cluster.image import BrokerImage, ClusterImage, Endpoint
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.node_identity import claim_directory
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
+from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.env import Env
@@ -55,9 +56,8 @@ class CannotServe(Exception):
 class Started:
     """The facts that a broker reports when it serves."""
 
-    host: str
-    port: int
-    advertised: str
+    listeners: tuple[Listener, ...]
+    """With the addresses that are listened on, and those that are advertised."""
     partition_count: int
     recovered: str
     seconds: float
@@ -65,12 +65,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """The address to listen on, and the one to advertise to clients if it is another."""
+    """The addresses of a broker."""
 
-    host: str
-    port: int
-    advertised_host: str | None = None
-    advertised_port: int | None = None
+    listeners: tuple[Listener, ...]
+    """At the host of the first, other brokers are served."""
     peer_port: int | None = None
     """The port on which other brokers are served; None without any."""
 
@@ -119,13 +117,11 @@ async def serve(
         await nursery.start(peers.run)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
-        (host, port), here = await _listen_on_all(nursery, server, peer_server, address, config)
+        listeners, here = await _listen_on_all(nursery, server, peer_server, address, config)
         await nursery.start(membership.run, here, logs, coordinators)
         started(
             Started(
-                host=host,
-                port=port,
-                advertised=f"{here.host}:{here.port}",
+                listeners=listeners,
                 partition_count=partition_count,
                 recovered=partitions.recovered,
                 seconds=trio.current_time() - began,
@@ -167,23 +163,43 @@ async def _listen_on_all(
     peer_server: Server,
     address: Address,
     config: BrokerConfig,
-) -> tuple[tuple[str, int], BrokerImage]:
-    """Start the listeners. Return the address of clients, and this broker as it registers."""
-    host, port = await nursery.start(_listen, server, address.host, address.port)
-    peer_host, peer_port = "", 0
+) -> tuple[tuple[Listener, ...], BrokerImage]:
+    """Start the listeners. Return them as they are, and this broker as it registers."""
+    nursery.start_soon(server.watch)
+    listening = []
+    for listener in address.listeners:
+        host, port = await nursery.start(
+            _listen, server, listener.host, listener.port, listener.name
+        )
+        listening.append(
+            replace(
+                listener,
+                host=host,
+                port=port,
+                advertised_host=listener.advertised_host or host,
+                advertised_port=listener.advertised_port or port,
+            )
+        )
+    first = listening[0]
+    peer_port = 0
     if address.peer_port is not None:
-        peer_host, peer_port = await nursery.start(
-            _listen, peer_server, address.host, address.peer_port
+        nursery.start_soon(peer_server.watch)
+        _, peer_port = await nursery.start(
+            _listen, peer_server, address.listeners[0].host, address.peer_port, None
         )
     here = BrokerImage(
         node_id=config.node_id,
-        host=address.advertised_host or host,
-        port=address.advertised_port or port,
-        peer_host=address.advertised_host or peer_host,
+        host=first.advertised_host,
+        port=first.advertised_port,
+        peer_host=first.advertised_host if address.peer_port is not None else "",
         peer_port=peer_port,
         has_transaction_groups=True,
+        listeners=tuple(
+            Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
+            for each in listening
+        ),
     )
-    return (host, port), here
+    return tuple(listening), here
 
 
 def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
@@ -229,6 +245,7 @@ async def _listen(
     server: Server,
     host: str,
     port: int,
+    listener: str | None,
     task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve one listener. Started with the host and port that are listened on."""
@@ -237,14 +254,14 @@ async def _listen(
         task_status.started((host, port))
 
     try:
-        await server.serve(host, port, started=started)
+        await server.serve(host, port, started=started, listener=listener)
     except* OSError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise CannotServe(
-            f"{host}:{port} cannot be listened on: {reason}; choose another --listen."
+            f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
         ) from None
 
 

@@ -16,12 +16,12 @@ from typing import Any, Final
 import click
 
 from odradek.broker import collector
+from odradek.broker.config.addresses import DEFAULT_LISTEN, listeners_of
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import Settled, settle
 
-DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 DEFAULT_DIRECTORY: Final = "odradek-data"
 INTERRUPTED: Final = 130
 CONTROLLER_LISTENERS: Final = "controller.listener.names"
@@ -142,12 +142,7 @@ def serve(
             click.echo(f"Ignored, for the broker has none such: {_named(settled)}.", err=True)
         directory = _data_directory(data_dir, config)
         strange = _listeners_of_the_controller(sources) if ignore_unknown else frozenset()
-        listen = listen or _listener(config.listeners, "listeners", strange) or DEFAULT_LISTEN
-        advertise = advertise or _listener(
-            config.advertised_listeners, "advertised.listeners", strange
-        )
-        where = parse_address(listen, "--listen")
-        advertised = parse_address(advertise, "--advertise") if advertise else None
+        listeners = listeners_of(config, listen=listen, advertise=advertise, left_out=strange)
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
 
@@ -156,7 +151,7 @@ def serve(
         from odradek.broker.process import run
 
         try:
-            run(config, None if ephemeral else directory, where, advertised)
+            run(config, None if ephemeral else directory, listeners)
         except CannotServe as error:
             raise click.ClickException(str(error)) from None
 
@@ -213,32 +208,4 @@ def _listeners_of_the_controller(sources: list[list[Given]]) -> frozenset[str]:
         for setting in given
         if setting.name == CONTROLLER_LISTENERS
     ]
-    return frozenset(name.strip() for text in names for name in text.split(","))
-
-
-def _listener(listeners: str, setting: str, strange: frozenset[str]) -> str:
-    """Return the `host:port` of `PLAINTEXT://host:port`, the one listener that is not `strange`."""
-    wanted = [
-        listener.strip()
-        for listener in listeners.split(",")
-        if listener.partition("://")[0].strip() not in strange
-    ]
-    if not listeners or not wanted:
-        return ""
-    if len(wanted) > 1:
-        raise ConfigError(f"{setting} has one listener, not {listeners!r}.")
-    scheme, separator, address = wanted[0].partition("://")
-    if not separator:
-        return wanted[0]
-    if scheme != "PLAINTEXT":
-        raise ConfigError(f"{setting} is PLAINTEXT://HOST:PORT; {scheme} is not built yet.")
-    return address
-
-
-def parse_address(text: str, option: str) -> tuple[str, int]:
-    """Split `HOST:PORT`, with an IPv6 address in brackets. Raises `ConfigError`."""
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{option} is HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}.")
-    return host or "0.0.0.0", int(port)
+    return frozenset(name.strip().upper() for text in names for name in text.split(","))

@@ -6,6 +6,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,6 +17,7 @@ from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.node_identity import WrongDirectory, check_alone
 from odradek.broker.cluster.session import NodeIdTaken
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
+from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
@@ -64,8 +66,7 @@ class OneLine(logging.Formatter):
 def run(
     config: BrokerConfig,
     directory: Path | None,
-    listen: tuple[str, int],
-    advertise: tuple[str, int] | None,
+    listeners: tuple[Listener, ...],
 ) -> None:
     """Run a broker until a signal stops it. Without a directory it uses a temporary one.
 
@@ -80,10 +81,10 @@ def run(
         except ConfigError as error:
             raise CannotServe(str(error)) from None
     address = Address(
-        host=listen[0],
-        port=listen[1],
-        advertised_host=advertise[0] if advertise else _reachable(listen[0]),
-        advertised_port=advertise[1] if advertise else None,
+        listeners=tuple(
+            replace(each, advertised_host=each.advertised_host or _reachable(each.host))
+            for each in listeners
+        ),
         peer_port=config.inter_broker_listener_port if config.etcd_endpoints else None,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
@@ -100,11 +101,11 @@ def run(
             raise
 
 
-def _reachable(host: str) -> str | None:
-    """Return a host to advertise in place of an address that clients cannot connect to."""
+def _reachable(host: str) -> str:
+    """Return the host to advertise; "" for the very address that is listened on."""
     if is_wildcard(host):
         return host_name()
-    return None if is_address(host) else host
+    return "" if is_address(host) else host
 
 
 @contextlib.contextmanager
@@ -234,21 +235,28 @@ async def _wait_for_signal(
 
 
 def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:
-    shown = f"[{what.host}]" if ":" in what.host else what.host
+    first, *others = what.listeners
+    shown = ", ".join(
+        [
+            printed(first.host, first.port),
+            *(f"{each.name} {printed(each.host, each.port)}" for each in others),
+        ]
+    )
     data = f"{directory} (goes away)" if is_ephemeral else str(directory)
     print(
-        f"odradek serves {shown}:{what.port}, data in {data}, log.flush={config.log_flush}, "
+        f"odradek serves {shown}, data in {data}, log.flush={config.log_flush}, "
         f"{what.recovered} in {what.seconds:.2f} s",
         flush=True,
     )
-    if not is_loopback(what.host):
-        LOGGER.warning(
-            "there is no authentication: any client of %s:%d may read and write everything; "
-            "Metadata sends clients to %s (--advertise changes that)",
-            shown,
-            what.port,
-            what.advertised,
-        )
+    for each in what.listeners:
+        if not is_loopback(each.host):
+            LOGGER.warning(
+                "there is no authentication: any client of %s may read and write everything; "
+                "Metadata sends clients to %s:%d (--advertise changes that)",
+                printed(each.host, each.port),
+                each.advertised_host,
+                each.advertised_port,
+            )
 
 
 def _log_broken(group: BaseExceptionGroup[AssertionError]) -> None:

@@ -20,19 +20,25 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
 from odradek.broker.env import Buffer, Connection, Disk, Env, MetaStore, OtherEnd
 
 T = TypeVar("T")
+Found = tuple[Any, ...]
+"""What getaddrinfo returns: family, kind, protocol, canonical name, address."""
 
 LOGGER: Final = logging.getLogger(__name__)
 BACKLOG: Final = 1024
 PARTS_MAX: Final = 512
 """The number of buffers in one sendmsg; the system's own limit is 1,024."""
 ACCEPT_PAUSE_SECONDS: Final = 0.1
+OF_BOTH_FAMILIES: Final = {"::": ("0.0.0.0", "::"), "localhost": ("127.0.0.1", "::1")}
+"""Hosts that stand for an address of IPv4 and one of IPv6, whatever the machine's files say."""
+NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
+FREE_PORT_TRIES: Final = 10
 NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
@@ -139,7 +145,7 @@ class SystemNetwork:
     ) -> None:
         listeners = await _open_listeners(host, port)
         address = listeners[0].getsockname()
-        started(address[0], address[1])
+        started(host if is_wildcard(host) else address[0], address[1])
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(_accept, listener, handler, nursery)
@@ -147,27 +153,59 @@ class SystemNetwork:
 
 async def _open_listeners(host: str, port: int) -> list[socket.socket]:
     """Open a listening socket for every address of `host`. Raises OSError."""
-    found = await trio.socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    hosts = OF_BOTH_FAMILIES.get(host, (host,))
+    found = [
+        each
+        for one in hosts
+        for each in await trio.socket.getaddrinfo(
+            one, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    ]
+    for _ in range(FREE_PORT_TRIES - 1 if port == 0 else 0):
+        with contextlib.suppress(OSError):  # the port that is free in one family is not in another
+            return _bind_all(found, may_lack_one=len(hosts) > 1)
+    return _bind_all(found, may_lack_one=len(hosts) > 1)
+
+
+def _bind_all(found: Sequence[Found], *, may_lack_one: bool) -> list[socket.socket]:
+    """Listen on every address. Raises OSError.
+
+    `may_lack_one`: leave out a family that this machine does not have.
+    """
     listeners: list[socket.socket] = []
+    lacking: OSError | None = None
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
-            if listeners and port == 0:  # the same port on every address
+            if listeners and address[1] == 0:  # the same port on every address
                 address = (address[0], listeners[0].getsockname()[1], *address[2:])
-            listener = socket.socket(family, kind, protocol)
-            listeners.append(listener)
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
+            try:
+                listeners.append(_bind(family, kind, protocol, address))
+            except OSError as error:
+                if not may_lack_one or error.errno not in NO_SUCH_FAMILY:
+                    raise
+                lacking = error
+        if not listeners and lacking is not None:
+            raise lacking
     except OSError:
         for listener in listeners:
             listener.close()
         raise
     return listeners
+
+
+def _bind(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 async def _accept(

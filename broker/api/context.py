@@ -14,6 +14,7 @@ from odradek.broker.txn.transaction import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from odradek.broker.cluster.broker_configs import BrokerConfigs
+    from odradek.broker.cluster.image import BrokerImage
     from odradek.broker.cluster.requested import RequestedElections
     from odradek.broker.cluster.requested_moves import RequestedMoves
     from odradek.broker.cluster.topics import ClusterTopics
@@ -110,6 +111,8 @@ class RequestContext:
     api_version: int
     client_id: str
     host: str
+    listener: str | None = None
+    """The name of the listener that the client connected to; None for requests of brokers."""
     is_from_broker: bool = False
     """True for a request of another broker, or of this one to itself (`peers.py`)."""
     seat: Seat | None = None
@@ -132,6 +135,10 @@ class RequestContext:
     @property
     def client(self) -> ClientIdentity:
         return ClientIdentity(client_id=self.client_id, host=self.host)
+
+    def address_of(self, broker: BrokerImage) -> tuple[str, int] | None:
+        """Return a broker's address on the listener that was asked; None if it has no such one."""
+        return broker.address_on(self.listener)
 
     def saw(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, begins: bool = False

@@ -68,6 +68,13 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 f"{topic}-{index}, which keeps it, has no leader now.",
             )
+        address = context.address_of(leader)
+        if address is None:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"Broker {leader.node_id}, which leads {topic}-{index}, has no listener "
+                f"{context.listener}.",
+            )
     except KafkaError as error:
         return Coordinator(
             key=key,
@@ -80,8 +87,8 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
     return Coordinator(
         key=key,
         node_id=leader.node_id,
-        host=leader.host,
-        port=leader.port,
+        host=address[0],
+        port=address[1],
         error_code=ErrorCode.NONE,
         error_message=None,
     )

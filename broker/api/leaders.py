@@ -34,8 +34,8 @@ class LeaderHints:
 
     def __init__(self, context: RequestContext) -> None:
         self._context = context
-        self.brokers: dict[int, BrokerImage] = {}
-        """The brokers that are named, for the answer's list of addresses."""
+        self.addresses: dict[int, tuple[str, int]] = {}
+        """The addresses of the brokers that are named, by their ids."""
 
     def leader_and_epoch(self, code: int, topic: str, index: int) -> tuple[int, int]:
         """Return the leader and the epoch that a refusal with `code` names; (-1, -1): none."""
@@ -45,7 +45,8 @@ class LeaderHints:
         image = self._context.core.cluster.newest_image
         partition = image.partition(topic, index)
         leader = None if partition is None else image.broker(partition.leader)
-        if leader is None or partition is None:
+        address = None if leader is None else self._context.address_of(leader)
+        if leader is None or partition is None or address is None:
             return UNKNOWN
-        self.brokers[leader.node_id] = leader
+        self.addresses[leader.node_id] = address
         return leader.node_id, partition.leader_epoch

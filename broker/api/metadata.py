@@ -3,15 +3,18 @@
 Behaviour: returns brokers, topics, partitions and their leaders, as of one image of the cluster. A
 topic that is named and does not exist is created with `num.partitions` partitions, if the broker's
 `auto.create.topics.enable` and the request allow it, and is in the same answer. Null asks for every
-topic, an empty list for none (in version 0 it is the empty list that asks for all). A topic that is
+topic, an empty list for none (in version 0 it is the empty list that asks for all). Brokers have
+the addresses of the listener that was asked; a broker without it is left out, and a partition that
+it leads has LISTENER_NOT_FOUND. A topic that is
 named several times is answered once. A partition whose leader is not among the brokers, or offline,
 has LEADER_NOT_AVAILABLE and no leader (-1). Replicas of brokers that are away are offline replicas,
 and so is a damaged one of this broker. Authorised operations that a request asks for are all of
 them, as there is no authoriser.
 
-Versions: 4 lets the client forbid auto-creation; 10 brings topic ids, which 10 and 11 refuse in a
-request (INVALID_REQUEST for every topic); 12 looks topics up by id: an unknown id is
-UNKNOWN_TOPIC_ID; 13 has an error of its own for the whole answer.
+Versions: 4 lets the client forbid auto-creation; before 6 LISTENER_NOT_FOUND is
+LEADER_NOT_AVAILABLE; 10 brings topic ids, which 10 and 11 refuse in a request (INVALID_REQUEST for
+every topic); 12 looks topics up by id: an unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its
+own for the whole answer.
 
 Differs from Kafka: the first answer about a new topic has its leader, instead of
 LEADER_NOT_AVAILABLE. A topic with a null name and no id is INVALID_REQUEST for that topic, where
@@ -27,7 +30,7 @@ from uuid import UUID
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
 from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
-from odradek.broker.cluster.image import BrokerImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.metadata import (
@@ -49,6 +52,9 @@ NULL_NAME_FROM: Final = 12
 """Requests may have a null name from version 10 on, answers only from here."""
 
 NO_LEADER: Final = -1
+
+LISTENER_NOT_FOUND_FROM: Final = 6
+"""Before, LEADER_NOT_AVAILABLE stood for a leader without the listener that was asked, too."""
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
@@ -75,8 +81,8 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
     of_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=b.node_id, host=b.host, port=b.port)
-            for b in image.brokers
+            MetadataResponseBroker(node_id=node_id, host=host, port=port)
+            for node_id, host, port in _addresses(context)
         ),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -186,8 +192,15 @@ def _partition(
 ) -> MetadataResponsePartition:
     index, partition = numbered
     leader = reachable_leader(context, topic, index)
+    code = ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
+    if leader is not None and context.address_of(leader) is None:
+        leader = None
+        if context.api_version >= LISTENER_NOT_FOUND_FROM:
+            code = ErrorCode.LISTENER_NOT_FOUND
+        else:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE,
+        error_code=code,
         partition_index=index,
         leader_id=NO_LEADER if leader is None else leader.node_id,
         leader_epoch=partition.leader_epoch,
@@ -220,7 +233,10 @@ async def describe_cluster(
         error_code=ErrorCode.NONE,
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
-        brokers=_cluster_brokers(image.brokers),
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+            for node_id, host, port in _addresses(context)
+        ),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
@@ -241,8 +257,9 @@ def _no_such_endpoints(request: DescribeClusterRequest) -> DescribeClusterRespon
     )
 
 
-def _cluster_brokers(brokers: Iterable[BrokerImage]) -> tuple[DescribeClusterBroker, ...]:
-    return tuple(
-        DescribeClusterBroker(broker_id=broker.node_id, host=broker.host, port=broker.port)
-        for broker in brokers
-    )
+def _addresses(context: RequestContext) -> Iterator[tuple[int, str, int]]:
+    """Yield id, host and port of each broker that has the listener that was asked."""
+    for broker in context.core.cluster.image.brokers:
+        address = context.address_of(broker)
+        if address is not None:
+            yield broker.node_id, *address

@@ -399,8 +399,8 @@ def _with_endpoints(topics: Iterable[TopicProduceResponse], hints: LeaderHints) 
     return ProduceResponse(
         responses=tuple(topics),
         node_endpoints=tuple(
-            NodeEndpoint(node_id=broker.node_id, host=broker.host, port=broker.port)
-            for broker in hints.brokers.values()
+            NodeEndpoint(node_id=node_id, host=host, port=port)
+            for node_id, (host, port) in hints.addresses.items()
         ),
     )
 

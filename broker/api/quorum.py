@@ -16,6 +16,7 @@ bits beyond 31; a directory id is always zero; there are no observers.
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.config.addresses import PLAINTEXT
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.quorum import (
     DescribeQuorumRequest,
@@ -30,7 +31,6 @@ from odradek.protocol.apis.quorum import (
 from odradek.protocol.errors import ErrorCode
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-LISTENER: Final = "PLAINTEXT"
 EPOCH_MASK: Final = 2**31 - 1
 UNKNOWN: Final = "This server does not host this topic-partition."
 NO_CONTROLLER: Final = (
@@ -57,7 +57,8 @@ async def describe_quorum(
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
-    listener = QuorumListener(name=LISTENER, host=controller.host, port=controller.port)
+    host, port = context.address_of(controller) or (controller.host, controller.port)
+    listener = QuorumListener(name=context.listener or PLAINTEXT, host=host, port=port)
     return _answer(
         QuorumPartitionResponse(
             partition_index=0,

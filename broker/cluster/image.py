@@ -13,8 +13,17 @@ NO_LEADER: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """The address that clients of a listener are sent to."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerImage:
-    """A broker that is registered. Clients connect to `host`, brokers to `peer_host`."""
+    """A broker that is registered. Other brokers connect to `peer_host`."""
 
     node_id: int
     host: str
@@ -29,6 +38,20 @@ class BrokerImage:
     """The lease of the registration. It distinguishes the runs of a broker."""
     has_transaction_groups: bool = False
     """False for a broker of a version that does not know them."""
+    listeners: tuple[Endpoint, ...] = ()
+    """`host` and `port` are those of the first. Empty for a broker of a version that had one
+    listener, without a name."""
+
+    def address_on(self, listener: str | None) -> tuple[str, int] | None:
+        """Return the address for the clients of a listener; None if this broker has no such one.
+
+        `listener` is None for requests that came through none: that of the first is returned.
+        """
+        if listener is None or not self.listeners:
+            return self.host, self.port
+        return next(
+            ((each.host, each.port) for each in self.listeners if each.name == listener), None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}
-    /brokers/ID         {"host", "port", "peer_host", "peer_port", "directory", "leaving", "lease",
-                         "groups"}
+    /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port", "directory",
+                         "leaving", "lease", "groups"}
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
                          "unfinished"}
@@ -32,6 +32,7 @@ from odradek.broker.cluster.image import (
     NO_LEADER,
     BrokerImage,
     ClusterImage,
+    Endpoint,
     PartitionImage,
     TopicImage,
 )
@@ -135,6 +136,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "leaving": broker.is_leaving,
             "lease": broker.lease,
             "groups": broker.has_transaction_groups,
+            "listeners": [[each.name, each.host, each.port] for each in broker.listeners],
         }
     )
 
@@ -151,6 +153,10 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
         is_leaving=fields["leaving"],
         lease=fields.get("lease", 0),
         has_transaction_groups=fields.get("groups", False),
+        listeners=tuple(
+            Endpoint(name=name, host=host, port=port)
+            for name, host, port in fields.get("listeners", ())
+        ),
     )
 
 

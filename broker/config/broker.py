@@ -14,7 +14,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Final
 
-from odradek.broker.config.records import RecordSettings, inherited_last
+from odradek.broker.config.addresses import AddressSettings
+from odradek.broker.config.records import inherited_last
 from odradek.broker.config.settings import (
     Setting,
     Value,
@@ -41,28 +42,14 @@ REPLICAS_MAX: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(RecordSettings):
+class BrokerConfig(AddressSettings):
     """All settings of `odradek serve`, checked. `settling.py` makes an instance."""
 
     given: frozenset[str] = field(default=frozenset(), compare=False)
     """The settings that the file or the command line gave, by Kafka's name."""
 
-    # identity and addresses
+    # identity
     node_id: int = int32(1, low=0, about="The id of this broker in answers to clients.")
-    listeners: str = string(
-        "",
-        about=(
-            "The address to listen on, PLAINTEXT://HOST:PORT; `--listen` overrules it. "
-            "Unset, it is 127.0.0.1:9092."
-        ),
-    )
-    advertised_listeners: str = string(
-        "",
-        about=(
-            "The address that the broker returns to clients; `--advertise` overrules it. "
-            "Unset, it is the one that is listened on."
-        ),
-    )
     log_dirs: str = string(
         "",
         about=(

@@ -1,7 +1,8 @@
-"""The listener: start a task for each connection, and watch their time limits."""
+"""The listeners: start a task for each connection, and watch their time limits."""
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -31,7 +32,7 @@ GRACE_SECONDS: Final = 1.0
 
 
 class Server:
-    """Serves every connection of one listener with the same handlers."""
+    """Serves every connection of its listeners with the same handlers, memory and limits."""
 
     def __init__(
         self,
@@ -76,11 +77,22 @@ class Server:
         """Bytes of requests and answers that are in memory."""
         return sum(connection.held_bytes for connection in self._connections.values())
 
-    async def serve(self, host: str, port: int, *, started: Callable[[str, int], None]) -> None:
-        """Serve until cancelled. Raises OSError if the broker cannot listen on the address."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch)
-            await self._network.listen(host, port, self._serve_one, started=started)
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        *,
+        started: Callable[[str, int], None],
+        listener: str | None = None,
+    ) -> None:
+        """Serve a listener until cancelled. `watch` must run meanwhile.
+
+        `listener` is its name, if it has one. Raises OSError if the broker cannot listen on the
+        address.
+        """
+        await self._network.listen(
+            host, port, partial(self._serve_one, listener=listener), started=started
+        )
 
     async def drain(self) -> None:
         """Take no new requests, answer those that are under way, then close every connection."""
@@ -93,7 +105,7 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abandon()
 
-    async def _serve_one(self, stream: Connection) -> None:
+    async def _serve_one(self, stream: Connection, *, listener: str | None) -> None:
         if self._is_stopping:
             return
         if len(self._connections) >= min(self._files_max, self.max_connections):
@@ -110,6 +122,7 @@ class Server:
             handlers=self._handlers,
             limits=self._limits,
             memory=self._memory,
+            listener=listener,
             apis=self._apis,
             seat=None if self._presence is None else self._presence.seat(),
             offload=self._offload_one,
@@ -130,7 +143,7 @@ class Server:
         async with self._offloading:
             return await self._offload(function)
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
         """Close connections that are over a time limit or whose client is gone, once a tick."""
         shortest = min(self._limits.frame_seconds, self._limits.idle_seconds)
         tick = min(WATCH_SECONDS, shortest / 4)

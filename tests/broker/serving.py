@@ -53,6 +53,7 @@ async def serving(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
+        nursery.start_soon(server.watch)
         yield network, server
         nursery.cancel_scope.cancel()
 

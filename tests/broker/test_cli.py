@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from odradek.broker.cli import main, parse_address
+from odradek.broker.cli import main
+from odradek.broker.config.addresses import parse_address
 from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigError, ConfigType
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
@@ -49,8 +50,8 @@ def odradek(*arguments: str) -> tuple[int, str]:
         (["--set", "log.dirs=/a,/b"], "log.dirs has one directory here, not '/a,/b'."),
         (["--config", "nowhere"], "'nowhere' does not exist"),
         (["--data-dir", "/proc/none"], "The data directory /proc/none cannot be made"),
-        (["--set", "listeners=SSL://:9092"], "SSL is not built yet."),
-        (["--set", "listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], "listeners has one listener"),
+        (["--set", "listeners=SSL://:9092"], "Listener SSL is SSL, which is not built yet."),
+        (["--set", "listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], "has PLAINTEXT twice"),
         (["--nonsense"], "No such option"),
     ],
 )
@@ -92,11 +93,14 @@ def test_kafkas_own_file_serves_with_one_line_about_what_is_ignored(tmp_path: Pa
 
 
 def test_the_listener_of_a_controller_is_left_out_with_the_rest_and_no_other() -> None:
-    both = "listeners=PLAINTEXT://:x,CONTROLLER://:9093"
+    both = "listeners=INTERNAL://:9092,CONTROLLER://:9093"
     names = "controller.listener.names=CONTROLLER"
-    ignoring = ("serve", "--ignore-unknown", "--set", both)
-    assert "not ':x'" in odradek(*ignoring, "--set", names)[1]
-    assert "listeners has one listener" in odradek(*ignoring)[1]
+    protocols = "listener.security.protocol.map=CONTROLLER:PLAINTEXT"
+    ignoring = ("serve", "--ignore-unknown", "--set", both, "--set", protocols)
+    assert "for listener INTERNAL: add" in odradek(*ignoring, "--set", names)[1]
+    assert "for listener INTERNAL: add" in odradek(*ignoring)[1]
+    alone = ("serve", "--ignore-unknown", "--set", "listeners=CONTROLLER://:9093")
+    assert "for listener CONTROLLER: add" in odradek(*alone)[1]
 
 
 def test_a_broker_serves_with_the_largest_number_in_every_setting() -> None:
@@ -133,7 +137,7 @@ def test_the_version_is_said() -> None:
         ("127.0.0.1:9092", ("127.0.0.1", 9092)),
         ("localhost:0", ("localhost", 0)),
         ("[::1]:1", ("::1", 1)),
-        (":5", ("0.0.0.0", 5)),
+        (":5", ("::", 5)),
     ],
 )
 def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> None:

@@ -11,6 +11,7 @@ import trio
 from odradek.broker.api.context import Core
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
+from odradek.broker.config.addresses import Listener
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.env import Env, MetaStore, inline
 from odradek.broker.storage.reserve import ReservedDisk
@@ -149,8 +150,7 @@ class Machine:
                 self.config,
                 directory=DIRECTORY,
                 address=Address(
-                    host=self.host.name,
-                    port=CLIENT_PORT,
+                    listeners=(Listener(host=self.host.name, port=CLIENT_PORT),),
                     peer_port=None if self.meta is None else PEER_PORT,
                 ),
                 started=started,

@@ -15,6 +15,7 @@ import trio
 
 from odradek.broker.api import HANDLERS
 from odradek.broker.broker import Address, serve
+from odradek.broker.config.addresses import Listener
 from odradek.broker.env import Env
 from odradek.protocol.api import Api
 from odradek.protocol.apis import APIS
@@ -112,7 +113,7 @@ async def broker(flush: str = "os") -> AsyncIterator[Callable[..., Asker]]:
                 env,
                 from_properties(config),
                 directory="/data",
-                address=Address(host="127.0.0.1", port=9092),
+                address=Address(listeners=(Listener(host="127.0.0.1", port=9092),)),
                 started=lambda _: started.set(),
                 stop=trio.Event(),
             )

@@ -64,6 +64,7 @@ async def serving(*, watched: bool = True, **properties: str) -> AsyncIterator[P
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
+        nursery.start_soon(server.watch)
         yield Place(network, server, presence, gone)
         nursery.cancel_scope.cancel()
 

@@ -1,0 +1,198 @@
+"""The listeners of a broker: where it listens, and which addresses it returns to clients.
+
+A listener has a name, an address to listen on, and an address that clients of this listener are
+sent to. Each name has a security protocol, which is PLAINTEXT for now.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from odradek.broker.config.records import RecordSettings
+from odradek.broker.config.settings import ConfigError, shortened, string
+
+DEFAULT_LISTEN: Final = "127.0.0.1:9092"
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ALL_ADDRESSES: Final = "::"
+"""The host of a listener that serves every address of the machine, IPv4 and IPv6, as in Java."""
+NOWHERE: Final = ("", 0)
+WILDCARDS: Final = ("0.0.0.0", ALL_ADDRESSES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddressSettings(RecordSettings):
+    """A part of `BrokerConfig`."""
+
+    listeners: str = string(
+        "",
+        about=(
+            "The addresses to listen on, NAME://HOST:PORT, separated by commas; `--listen` "
+            "overrules them. Without a HOST it is every address of the machine, IPv4 and IPv6. "
+            "Unset, it is PLAINTEXT://127.0.0.1:9092."
+        ),
+    )
+    advertised_listeners: str = string(
+        "",
+        about=(
+            "The addresses that the broker returns to the clients of each listener, "
+            "NAME://HOST:PORT; `--advertise` overrules them. Unset, they are those that are "
+            "listened on."
+        ),
+    )
+    listener_security_protocol_map: str = string(
+        ",".join(f"{name}:{name}" for name in PROTOCOLS),
+        about=(
+            "The security protocol of each listener, NAME:PROTOCOL, separated by commas. Only "
+            "PLAINTEXT is there yet."
+        ),
+    )
+    inter_broker_listener_name: str = string(
+        "",
+        about=(
+            "The listener at whose hosts the brokers of a cluster reach each other, on "
+            "`inter.broker.listener.port`. Unset, it is the first."
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """One listener of this broker. Port 0 picks a free one."""
+
+    name: str = PLAINTEXT
+    host: str
+    port: int
+    advertised_host: str = ""
+    """Empty: the host that is listened on."""
+    advertised_port: int = 0
+    """0: the port that is listened on."""
+
+
+def listeners_of(
+    settings: AddressSettings,
+    *,
+    listen: str | None = None,
+    advertise: str | None = None,
+    left_out: Collection[str] = (),
+) -> tuple[Listener, ...]:
+    """Return the listeners; the one whose hosts the other brokers use is the first.
+
+    `listen` and `advertise` are HOST:PORT and overrule the settings. `left_out` has names of
+    listeners that this broker does not serve. Raises `ConfigError`.
+    """
+    if listen:
+        found = {PLAINTEXT: parse_address(listen, "--listen")}
+    else:
+        found = dict(_named(settings.listeners, "listeners", left_out))
+        found = found or {PLAINTEXT: parse_address(DEFAULT_LISTEN, "listeners")}
+        _check_protocols(settings.listener_security_protocol_map, found)
+        _check_ports(found)
+    advertised = _advertised(settings, found, advertise, left_out)
+    between = settings.inter_broker_listener_name.upper() or next(iter(found))
+    if between not in found:
+        if not listen:
+            raise ConfigError(
+                f"inter.broker.listener.name is {between}, which is not a name in listeners."
+            )
+        between = PLAINTEXT
+    return tuple(
+        Listener(
+            name=name,
+            host=host,
+            port=port,
+            advertised_host=advertised.get(name, NOWHERE)[0],
+            advertised_port=advertised.get(name, NOWHERE)[1],
+        )
+        for name, (host, port) in sorted(found.items(), key=lambda item: item[0] != between)
+    )
+
+
+def _advertised(
+    settings: AddressSettings,
+    found: Collection[str],
+    advertise: str | None,
+    left_out: Collection[str],
+) -> dict[str, tuple[str, int]]:
+    """Return the addresses to advertise, by the names of their listeners."""
+    if advertise:
+        if len(found) > 1:
+            raise ConfigError(
+                "--advertise is the address of one listener; give advertised.listeners, which has "
+                f"one for each of {', '.join(found)}."
+            )
+        return dict.fromkeys(found, parse_address(advertise, "--advertise"))
+    advertised = dict(_named(settings.advertised_listeners, "advertised.listeners", left_out))
+    for name, (host, _) in advertised.items():
+        if name not in found:
+            raise ConfigError(
+                f"advertised.listeners has {name}, and the broker listens on {', '.join(found)}."
+            )
+        if host in WILDCARDS:
+            raise ConfigError(
+                f"advertised.listeners: clients cannot connect to {host!r}; name the address at "
+                f"which they reach listener {name}."
+            )
+    return advertised
+
+
+def _named(
+    text: str, setting: str, left_out: Collection[str]
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield name and address of each part of `text`. An address without a name is PLAINTEXT's."""
+    seen = set()
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, separator, address = part.partition("://")
+        if not separator:
+            name, address = PLAINTEXT, part
+        name = name.strip().upper()
+        if name in left_out:
+            continue
+        if name in seen:
+            raise ConfigError(f"{setting} has {name} twice; each listener has its own name.")
+        seen.add(name)
+        yield name, parse_address(address, setting)
+
+
+def _check_protocols(text: str, names: Collection[str]) -> None:
+    """Raise `ConfigError` for a listener whose security protocol is unknown or not served."""
+    protocols = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, colon, protocol = part.partition(":")
+        if not colon or protocol.strip().upper() not in PROTOCOLS:
+            raise ConfigError(
+                "listener.security.protocol.map is NAME:PROTOCOL, with a protocol of "
+                f"{', '.join(PROTOCOLS)}, not {shortened(part)!r}."
+            )
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    for name in names:
+        if name not in protocols:
+            raise ConfigError(
+                f"No security protocol defined for listener {shortened(name)}: add "
+                f"{shortened(name)}:PLAINTEXT to listener.security.protocol.map."
+            )
+        if protocols[name] != PLAINTEXT:
+            raise ConfigError(f"Listener {name} is {protocols[name]}, which is not built yet.")
+
+
+def _check_ports(found: dict[str, tuple[str, int]]) -> None:
+    """Raise `ConfigError` if two listeners have the same address."""
+    names: dict[tuple[str, int], str] = {}
+    for name, where in found.items():
+        other = names.setdefault(where, name)
+        if other != name and where[1] != 0:
+            raise ConfigError(f"Listeners {other} and {name} have the same address; give each one.")
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """Split `HOST:PORT`, with an IPv6 address in brackets. Raises `ConfigError`."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"{option} is HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}.")
+    return host or ALL_ADDRESSES, int(port)
+
+
+def printed(host: str, port: int) -> str:
+    """Return `HOST:PORT`, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
