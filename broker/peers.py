@@ -11,16 +11,17 @@ the partition of `__transaction_state` that keeps a transactional id.
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 import trio
 
 from odradek.broker.api import PEER_HANDLERS
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.cluster.image import NO_LEADER, BrokerImage
-from odradek.broker.cluster.store import topic_key
+from odradek.broker.cluster.store import partition_key, read_identity, topic_key
 from odradek.broker.env import MetaStore, Network
 from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, open_peer
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn.admission import CoordinatorAnswer
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.client.errors import OdradekError
@@ -80,23 +81,32 @@ class Peers:
 
     # markers
 
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def leader_of(self, partition: TopicIdPartition) -> int | None:
         """Return the leader of a partition, -1 if it has none; None if the image has no such."""
-        found = self._core.cluster.image.partition(*partition)
+        image = self._core.cluster.image
+        topic = image.topics.get(partition.topic)
+        if topic is None or not partition.may_be_of(topic.topic_id):
+            return None
+        found = image.partition(partition.topic, partition.partition)
         return None if found is None else found.leader
 
-    async def is_gone(self, partition: TopicPartition) -> bool:
-        """Return True if the metadata store says that the topic is deleted.
+    async def is_gone(self, partition: TopicIdPartition) -> bool:
+        """Return True if the metadata store says that the partition is deleted.
 
-        The image alone may lag: a marker that is left out would let the transaction hang for good
+        A topic of the same name that was made since is another one, with other partitions. The
+        image alone may lag: a marker that is left out would let the transaction hang for good
         (KAFKA-20734).
         """
-        key = topic_key(partition.topic)
+        topic, where = topic_key(partition.topic), partition_key(*partition.by_name)
         try:
-            found, _ = await self._store.range(key)
+            topics, _ = await self._store.range(topic)
+            partitions, _ = await self._store.range(where)
         except KafkaError:
             return False
-        return key not in found
+        if topic not in topics:
+            return True
+        topic_id, is_whole = read_identity(topics[topic])
+        return not partition.may_be_of(topic_id) or (is_whole and where not in partitions)
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
@@ -104,7 +114,7 @@ class Peers:
         """Send markers to their leader. Raises KafkaError."""
         return await self._ask(broker_id, WRITE_TXN_MARKERS, request)
 
-    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+    async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the producer's markers in a partition."""
         leader = self.leader_of(partition)
         request = DescribeProducersRequest(
@@ -145,13 +155,16 @@ class Peers:
         *,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicIdPartition],
         is_check: bool,
     ) -> CoordinatorAnswer:
         """Have the coordinator add partitions to a transaction, or only check that it has them."""
-        topics: dict[str, list[int]] = {}
+        topics: dict[tuple[str, UUID], list[int]] = {}
+        by_name = {}
         for partition in partitions:
-            topics.setdefault(partition.topic, []).append(partition.partition)
+            by_name[partition.by_name] = partition
+            named = (partition.topic, partition.topic_id)
+            topics.setdefault(named, []).append(partition.partition)
         request = AddPartitionsToTxnRequest(
             transactions=(
                 AddPartitionsToTxnTransaction(
@@ -160,8 +173,10 @@ class Peers:
                     producer_epoch=producer.producer_epoch,
                     verify_only=is_check,
                     topics=tuple(
-                        AddPartitionsToTxnTopic(name=name, partitions=tuple(indexes))
-                        for name, indexes in topics.items()
+                        AddPartitionsToTxnTopic(
+                            name=name, partitions=tuple(indexes), topic_id=topic_id
+                        )
+                        for (name, topic_id), indexes in topics.items()
                     ),
                 ),
             )
@@ -178,7 +193,7 @@ class Peers:
             epoch = result.coordinator_epoch
             for topic in result.topic_results:
                 for each in topic.results_by_partition:
-                    partition = TopicPartition(topic.name, each.partition_index)
+                    partition = by_name[TopicPartition(topic.name, each.partition_index)]
                     codes[partition] = _code_of(each.partition_error_code)
         return CoordinatorAnswer(codes, epoch)
 

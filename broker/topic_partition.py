@@ -1,7 +1,11 @@
-"""One partition of one topic, by name."""
+"""One partition of one topic, by the topic's name, or by its name and id."""
 
 import re
+from collections.abc import Collection
 from typing import Final, NamedTuple
+from uuid import UUID
+
+from odradek.protocol.schema import ZERO_UUID
 
 _DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)", re.ASCII)
 
@@ -14,6 +18,32 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of one topic and of no other: a topic that is made anew has another id.
+
+    The id is zero if it is not known: an earlier version of the broker has named the partition.
+    """
+
+    topic: str
+    partition: int
+    topic_id: UUID
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def by_name(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def may_be_of(self, topic_id: UUID) -> bool:
+        """Return True unless it is known to be a partition of another topic."""
+        return self.topic_id in (ZERO_UUID, topic_id)
+
+    def is_in(self, partitions: Collection["TopicIdPartition"]) -> bool:
+        """Return True if `partitions` has this one, or has it without an id."""
+        return self in partitions or self._replace(topic_id=ZERO_UUID) in partitions
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:

@@ -52,8 +52,11 @@ class TransactionLogKey:
 
 @message
 class PartitionsSchema:
+    """Partitions of one topic. Odradek's `topic_id`: zero if an earlier version wrote this."""
+
     topic: str = string()
     partition_ids: tuple[int, ...] = array("int32")
+    topic_id: UUID = uuid(default=ZERO_UUID, since=1, tag=10_000)
 
 
 @message

@@ -12,6 +12,9 @@ open, and a second marker is written when it ends.
 The markers of one request of a coordinator for one partition are appended with nothing between, and
 count together: no reader sees the records of one member of a transaction group without the others.
 
+A coordinator names the topic's id beside its name, with a tag of our own. A marker for another
+topic, which was deleted and made anew under its name, is refused with UNKNOWN_TOPIC_ID.
+
 Versions: 2 has the transaction version of the marker, which decides how its epoch is compared
 (KIP-1228).
 
@@ -37,7 +40,7 @@ from odradek.broker.api.parallel import for_each
 from odradek.broker.partitions.marking import append_markers
 from odradek.broker.partitions.partitions import Partition
 from odradek.broker.storage.marking import NewMarker
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
@@ -64,7 +67,7 @@ class Write:
     """One marker for one partition, and its result."""
 
     marker: WritableTxnMarker
-    where: TopicPartition
+    where: TopicIdPartition
     partition: Partition | None = None
     leader_epoch: int = -1
     """The epoch in which the marker was appended."""
@@ -111,7 +114,7 @@ async def _write(context: RequestContext, flat: Sequence[Write], turns: Turns) -
 
 async def _runs(flat: Sequence[Write], turns: Turns) -> list[Run]:
     """Group the markers of a coordinator by partition."""
-    runs: dict[TopicPartition, Run] = {}
+    runs: dict[TopicIdPartition, Run] = {}
     for write in flat:
         await turns.take()
         runs.setdefault(write.where, []).append(write)
@@ -124,8 +127,12 @@ def _append_run(context: RequestContext, run: Run) -> None:
     They may be those of a transaction group, which a reader sees at once or not at all.
     """
     try:
-        partition = context.core.partitions.get(*run[0].where)
+        where = run[0].where
+        partition = context.core.partitions.get(*where.by_name)
         partition.check_available()
+        if not where.may_be_of(partition.topic_id):
+            message = f"{where} is a partition of another topic now: it was made anew"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, message)
         _check_sender(context, run[0].marker, partition)
         results = append_markers(partition, [_new(write.marker) for write in run])
     except KafkaError as error:
@@ -160,7 +167,7 @@ def _new(marker: WritableTxnMarker) -> NewMarker:
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
     for topic in marker.topics:
         for index in dict.fromkeys(topic.partition_indexes):
-            yield Write(marker, TopicPartition(topic.name, index))
+            yield Write(marker, TopicIdPartition(topic.name, index, topic.topic_id))
 
 
 def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition: Partition) -> None:
@@ -207,7 +214,7 @@ async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None
         await turns.take(MARKER_STEPS)
         marker = write.marker
         context.core.transactions.marked_by_hand(
-            partition=write.where,
+            partition=write.where.by_name,
             producer=ProducerIdAndEpoch(
                 producer_id=marker.producer_id, producer_epoch=marker.producer_epoch
             ),

@@ -232,12 +232,17 @@ async def _admit(
     verdicts = await context.core.admission.admit(
         transactional_id=request.transactional_id,
         producer=producer,
-        leaders={batch.where: batch.partition for batch in asking if batch.partition is not None},
+        leaders={
+            batch.partition.by_id: batch.partition
+            for batch in asking
+            if batch.partition is not None
+        },
         adds=context.api_version >= PRODUCE_ADDS_FROM,
         patience_ms=max(request.timeout_ms, 0),
     )
     for batch in asking:
-        code, batch.verified_after = verdicts[batch.where]
+        assert batch.partition is not None
+        code, batch.verified_after = verdicts[batch.partition.by_id]
         if code is not ErrorCode.NONE:
             batch.error = KafkaError(
                 produce_code(code, context.api_version),

@@ -124,8 +124,8 @@ def _producer(context: RequestContext, partition: Partition, entry: ProducerEntr
     view = _coordinated(context, entry.producer_id)
     is_open = entry.has_open_transaction
     # The coordinator may know the producer and yet nothing of a transaction in this partition.
-    where = TopicPartition(partition.topic, partition.index)
-    ends_here = view if is_open and view is not None and where in view.partitions else None
+    is_there = view is not None and partition.by_id.is_in(view.partitions)
+    ends_here = view if is_open and is_there else None
     client = opener.client if opener is not None else view.client if view is not None else None
     if opener is not None:
         since_ms = opener.since_ms

@@ -112,7 +112,9 @@ def _describe(context: RequestContext, transactional_id: str) -> TransactionStat
 
 
 def _topics(view: TransactionView) -> Iterator[TransactionTopic]:
-    for topic, partitions in groupby(sorted(view.partitions), key=lambda each: each.topic):
+    # A topic that was made anew may have the same partition twice, once under each id.
+    named = sorted({each.by_name for each in view.partitions})
+    for topic, partitions in groupby(named, key=lambda each: each.topic):
         yield TransactionTopic(topic=topic, partitions=tuple(each.partition for each in partitions))
 
 

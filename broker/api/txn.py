@@ -27,10 +27,11 @@ send, are accepted from every client, because there is no authoriser yet.
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.transactional import code_for
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.groups import MemberRefused, TransactionMember
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -52,6 +53,7 @@ from odradek.protocol.apis.txn import (
     InitProducerIdResponse,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -163,25 +165,30 @@ async def _add_partitions(
     context: RequestContext, wanted: AddPartitionsToTxnTransaction, turns: Turns
 ) -> Codes:
     partitions = await turns.distinct(
-        TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
+        TopicIdPartition(topic.name, index, topic_id)
+        for topic in wanted.topics
+        for topic_id in [_topic_id(context, wanted, topic)]
+        for index in topic.partitions
     )
-    refused = {}
+    names = [partition.by_name for partition in partitions]
+    refused: dict[TopicPartition, ErrorCode] = {}
     for partition in partitions:
         await turns.take()
         code = _refusal(context, partition)
         if code is not None:
-            refused[partition] = code
+            refused[partition.by_name] = code
     # If one partition is refused, none is added. The client must not take the others for added
     # (KAFKA-5322).
     if refused:
-        return {**dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
+        return {**dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED), **refused}
     await turns.take(len(partitions))
     producer = _producer(wanted)
     try:
         if wanted.verify_only:
-            return context.core.transactions.verify(
+            codes = context.core.transactions.verify(
                 transactional_id=wanted.transactional_id, producer=producer, partitions=partitions
             )
+            return {partition.by_name: code for partition, code in codes.items()}
         await context.core.transactions.add_partitions(
             transactional_id=wanted.transactional_id,
             producer=producer,
@@ -191,17 +198,35 @@ async def _add_partitions(
         )
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=2, abortable_from=5)
-        return dict.fromkeys(partitions, code)
+        return dict.fromkeys(names, code)
     context.saw(wanted.transactional_id, producer)
-    return dict.fromkeys(partitions, ErrorCode.NONE)
+    return dict.fromkeys(names, ErrorCode.NONE)
 
 
-def _refusal(context: RequestContext, partition: TopicPartition) -> ErrorCode | None:
+def _topic_id(
+    context: RequestContext, wanted: AddPartitionsToTxnTransaction, topic: AddPartitionsToTxnTopic
+) -> UUID:
+    """Return the id of the topic that a request names.
+
+    A leader of an earlier version sends none. Its image may be ahead of this one, so what it adds
+    is known by its name only.
+    """
+    is_of_older_leader = context.is_from_broker and not wanted.verify_only
+    found = context.core.cluster.image.topics.get(topic.name)
+    if topic.topic_id != ZERO_UUID or is_of_older_leader or found is None:
+        return topic.topic_id
+    return found.topic_id
+
+
+def _refusal(context: RequestContext, partition: TopicIdPartition) -> ErrorCode | None:
     """Return the code for a partition that may not be added, or None."""
     # A client adds the partitions of internal topics with AddOffsetsToTxn only.
     if partition.topic in INTERNAL_TOPICS and context.api_version < BATCHED_FROM:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if not context.core.cluster.image.has_partition(partition.topic, partition.partition):
+    image = context.core.cluster.image
+    topic = image.topics.get(partition.topic)
+    is_known = topic is not None and partition.may_be_of(topic.topic_id)
+    if not is_known or not image.has_partition(*partition.by_name):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return None
 
@@ -231,11 +256,10 @@ async def add_offsets_to_txn(
     code = ErrorCode.NONE
     try:
         await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
-        index = context.core.groups.partition_for(request.group_id)
         await context.core.transactions.add_partitions(
             transactional_id=request.transactional_id,
             producer=_producer(request),
-            partitions=[TopicPartition(CONSUMER_OFFSETS_TOPIC, index)],
+            partitions=[_offsets_partition(context, request.group_id)],
             transaction_version=0,
             client=context.client,
         )
@@ -243,6 +267,14 @@ async def add_offsets_to_txn(
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=2, abortable_from=4)
     return AddOffsetsToTxnResponse(error_code=code)
+
+
+def _offsets_partition(context: RequestContext, group_id: str) -> TopicIdPartition:
+    """Return the partition that keeps the offsets of a group, whose topic was made before."""
+    found = context.core.cluster.image.topics.get(CONSUMER_OFFSETS_TOPIC)
+    index = context.core.groups.partition_for(group_id)
+    topic_id = ZERO_UUID if found is None else found.topic_id
+    return TopicIdPartition(CONSUMER_OFFSETS_TOPIC, index, topic_id)
 
 
 async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:

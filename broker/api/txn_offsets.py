@@ -105,11 +105,11 @@ async def _commit_in_transaction(
     verdicts = await core.admission.admit(
         transactional_id=request.transactional_id,
         producer=producer,
-        leaders={partition: log},
+        leaders={log.by_id: log},
         adds=context.api_version >= TXN_ADDS_FROM,
         patience_ms=core.config.transaction_concurrent_wait_ms,
     )
-    code, verified_after = verdicts[partition]
+    code, verified_after = verdicts[log.by_id]
     if code is not ErrorCode.NONE:
         raise KafkaError(code, refusal_words(producer, partition, code))
     codes = await core.groups.commit_transaction_offsets(

@@ -226,6 +226,12 @@ def read_topic(
     )
 
 
+def read_identity(stored: Versioned) -> tuple[UUID, bool]:
+    """Return the id of a topic, and True unless it is being made or deleted just now."""
+    fields = unpack(stored.value)
+    return UUID(bytes=fields["id"]), not fields.get("unfinished")
+
+
 def partition_of_key(key: str) -> tuple[str, int]:
     """Return topic and index of a key under `/partitions/`."""
     name, _, index = key.removeprefix(PARTITIONS).rpartition("/")

@@ -23,7 +23,6 @@ import errno
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
-from uuid import UUID
 
 import trio
 
@@ -48,6 +47,7 @@ from odradek.broker.storage.log import Log
 from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.producers import ProducerEntry
 from odradek.broker.storage.validation import check_client_batch
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import BatchBuilder, Record, batch_of, with_timestamps
@@ -71,6 +71,8 @@ class Partition:
     ) -> None:
         self.topic = topic
         self.index = index
+        self.topic_id = log.topic_id
+        self.by_id = TopicIdPartition(topic, index, log.topic_id)
         self.log = log
         self.lead: Lead | None = None
         self.leader_epoch = NO_EPOCH
@@ -87,10 +89,6 @@ class Partition:
             f"<Partition {self.topic}-{self.index}: {self.log_start_offset} <= "
             f"{self.last_stable_offset} <= {self.high_watermark} <= {self.log_end_offset}>"
         )
-
-    @property
-    def topic_id(self) -> UUID:
-        return self.log.topic_id
 
     @property
     def config(self) -> LogConfig:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -41,13 +41,13 @@ class Leader(Protocol):
         """Return the coordinator epoch of the producer's last marker; -1 without one."""
 
 
-Leaders = Mapping[TopicPartition, Leader]
+Leaders = Mapping[TopicIdPartition, Leader]
 
 
 class CoordinatorAnswer(NamedTuple):
     """The answer of a coordinator on another broker."""
 
-    codes: Mapping[TopicPartition, ErrorCode]
+    codes: Mapping[TopicIdPartition, ErrorCode]
     coordinator_epoch: int
 
 
@@ -62,7 +62,7 @@ class OtherCoordinators(Protocol):
         *,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicIdPartition],
         is_check: bool,
     ) -> CoordinatorAnswer:
         """Have the coordinator add partitions to a transaction, or only check that it has them."""
@@ -101,7 +101,7 @@ class Admission:
         leaders: Leaders,
         adds: bool,
         patience_ms: int,
-    ) -> dict[TopicPartition, Verdict]:
+    ) -> dict[TopicIdPartition, Verdict]:
         """Decide for each partition in `leaders` whether the producer may write to it.
 
         `adds`: the client speaks transaction version 2. While its last transaction is being
@@ -114,7 +114,7 @@ class Admission:
         if others is not None and others.coordinates_elsewhere(transactional_id):
             request = _Request(transactional_id, producer, adds, patience_ms)
             return await self._admit_elsewhere(others, request, leaders)
-        refused: dict[TopicPartition, ErrorCode] = {}
+        refused: dict[TopicIdPartition, ErrorCode] = {}
         if adds and (new := _undecided(leaders, _decided_here(leaders, producer))):
             refused = await self._add(transactional_id, producer, new, patience_ms)
         # The marker is looked up before the coordinator is asked: a later marker has overtaken the
@@ -139,7 +139,7 @@ class Admission:
 
     async def _admit_elsewhere(
         self, others: OtherCoordinators, request: "_Request", leaders: Leaders
-    ) -> dict[TopicPartition, Verdict]:
+    ) -> dict[TopicIdPartition, Verdict]:
         """Decide with a coordinator on another broker.
 
         A marker that is written while the request is under way may be that of the last transaction,
@@ -189,9 +189,9 @@ class Admission:
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[TopicIdPartition],
         patience_ms: int,
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> dict[TopicIdPartition, ErrorCode]:
         """Add partitions to the transaction. If that is refused, return the code of each.
 
         While the last transaction is being completed the coordinator answers
@@ -227,7 +227,7 @@ class _Request(NamedTuple):
 
 def _decided_here(
     leaders: Leaders, producer: ProducerIdAndEpoch
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[TopicIdPartition, ErrorCode]:
     """Return the codes of those partitions about which the coordinator need not be asked."""
     codes = {}
     for partition, leader in leaders.items():
@@ -240,10 +240,10 @@ def _decided_here(
 
 def _overruled(
     leaders: Leaders,
-    partitions: Sequence[TopicPartition],
+    partitions: Sequence[TopicIdPartition],
     producer: ProducerIdAndEpoch,
     coordinator_epoch: int,
-) -> dict[TopicPartition, ErrorCode]:
+) -> dict[TopicIdPartition, ErrorCode]:
     """Return NOT_COORDINATOR for the partitions with a marker of a later coordinator."""
     return {
         partition: ErrorCode.NOT_COORDINATOR
@@ -252,14 +252,16 @@ def _overruled(
     }
 
 
-def _last_markers(leaders: Leaders, producer: ProducerIdAndEpoch) -> dict[TopicPartition, int]:
+def _last_markers(leaders: Leaders, producer: ProducerIdAndEpoch) -> dict[TopicIdPartition, int]:
     return {
         partition: leader.last_marker_offset(producer.producer_id)
         for partition, leader in leaders.items()
     }
 
 
-def _undecided(leaders: Leaders, codes: Mapping[TopicPartition, ErrorCode]) -> list[TopicPartition]:
+def _undecided(
+    leaders: Leaders, codes: Mapping[TopicIdPartition, ErrorCode]
+) -> list[TopicIdPartition]:
     return [partition for partition in leaders if partition not in codes]
 
 

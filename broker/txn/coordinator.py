@@ -21,7 +21,7 @@ import trio
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.env import Clock
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.events import (
@@ -194,7 +194,7 @@ class TransactionCoordinator:
         *,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicIdPartition],
         transaction_version: int,
         max_wait_ms: int | None = None,
         client: ClientIdentity | None = None,
@@ -230,8 +230,8 @@ class TransactionCoordinator:
         *,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
+        partitions: Collection[TopicIdPartition],
+    ) -> dict[TopicIdPartition, ErrorCode]:
         """Return NONE for each partition in the producer's open transaction, for others the error.
 
         This is AddPartitionsToTxn with VerifyOnly (KIP-890). It is synchronous: the answer holds

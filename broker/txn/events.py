@@ -10,7 +10,7 @@ from enum import Enum, auto
 from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.transaction import (
     LAST_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -77,7 +77,7 @@ class StepRequest:
     event: Event
     now_ms: int
     transaction_version: int = 2
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicIdPartition] = frozenset()
     timeout_ms: int = 0
     producer_id: int = NO_PRODUCER_ID
     client: ClientIdentity | None = None
@@ -114,7 +114,7 @@ def init_event(
 def add_event(
     transaction: TransactionMetadata,
     producer: ProducerIdAndEpoch,
-    partitions: frozenset[TopicPartition],
+    partitions: frozenset[TopicIdPartition],
 ) -> Event:
     """Classify a request that adds partitions."""
     current = transaction.current

@@ -28,7 +28,7 @@ from typing import Final
 import trio
 
 from odradek.broker.env import Clock
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, StepRequest
@@ -102,7 +102,7 @@ class Finisher:
                 self._markers.log_late([(debt, partition) for partition in sorted(debt.fenced)])
                 await trio.sleep(BACKOFF_LAST_S)
 
-    async def _outbid(self, debt: Debt, partition: TopicPartition) -> None:
+    async def _outbid(self, debt: Debt, partition: TopicIdPartition) -> None:
         """Send one marker again, with the coordinator epoch that the partition knows."""
         known = await self._sender.coordinator_epoch_of(partition, debt.producer_id)
         if known <= debt.coordinator_epoch:
@@ -118,7 +118,7 @@ class Finisher:
             debt.fenced.discard(partition)
             debt.owed.discard(partition)
 
-    def _log_outbid(self, debt: Debt, partition: TopicPartition, known: int) -> None:
+    def _log_outbid(self, debt: Debt, partition: TopicIdPartition, known: int) -> None:
         self._narrator.log(
             Kind.OUTBID,
             debt.transactional_id,

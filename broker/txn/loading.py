@@ -20,11 +20,12 @@ import trio
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartition
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from odradek.protocol.batch import CONTROL_BIT
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_records import iter_state_records
 from odradek.protocol.state_topics import UnknownKey, decode_transaction_state_key
 
@@ -37,9 +38,12 @@ _TIMES: Final = struct.Struct(">qq")
 _INT64: Final = struct.Struct(">q")
 _INT16: Final = struct.Struct(">h")
 _VERSION: Final = 1
+_TOPIC_ID_HEAD: Final = b"\x01\x90\x4e\x10"
+"""One tagged field, with tag 10,000 and 16 bytes: the id of a topic."""
+_ID_BYTES: Final = 16
 _STATES: Final = tuple(state for state in State if state.is_stored)
 _CAUSES: Final = {cause.value.encode(): cause for cause in BumpCause}
-_NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
+_NOWHERE: Final[frozenset[TopicIdPartition]] = frozenset()
 
 TAG_PREVIOUS_PRODUCER_ID: Final = 0
 TAG_NEXT_PRODUCER_ID: Final = 1
@@ -106,7 +110,7 @@ class Decoder:
     """A decoder of many values that keeps once what they have in common."""
 
     def __init__(self) -> None:
-        self._partitions: dict[bytes, frozenset[TopicPartition]] = {}
+        self._partitions: dict[bytes, frozenset[TopicIdPartition]] = {}
         self._topics: dict[bytes, str] = {}
         self._clients: dict[tuple[bytes, bytes], ClientIdentity] = {}
         self._timeouts: dict[int, int] = {}
@@ -190,9 +194,9 @@ class Decoder:
             self._clients[client_id, host] = known
         return known
 
-    def _partitions_of(self, packed: bytes) -> frozenset[TopicPartition]:
+    def _partitions_of(self, packed: bytes) -> frozenset[TopicIdPartition]:
         """Decode an array of topics and partitions whose end `_end_of_partitions` has found."""
-        found: list[TopicPartition] = []
+        found: list[TopicIdPartition] = []
         topics, at = _varint(packed, 0)
         for _ in range(topics - 1):
             size, at = _varint(packed, at)
@@ -202,9 +206,16 @@ class Decoder:
             if topic is None:
                 topic = self._topics[data] = str(data, "utf-8")
             count, at = _varint(packed, at)
-            for partition in struct.unpack_from(f">{count - 1}i", packed, at):
-                found.append(TopicPartition(topic, partition))
-            at += 4 * (count - 1) + 1
+            indexes = struct.unpack_from(f">{count - 1}i", packed, at)
+            at += 4 * (count - 1)
+            topic_id = ZERO_UUID
+            if packed[at] != 0:
+                at += len(_TOPIC_ID_HEAD)
+                topic_id = UUID(bytes=packed[at : at + _ID_BYTES])
+                at += _ID_BYTES
+            else:
+                at += 1
+            found += [TopicIdPartition(topic, index, topic_id) for index in indexes]
         partitions = self._partitions[packed] = frozenset(found)
         return partitions
 
@@ -217,9 +228,14 @@ def _end_of_partitions(value: bytes, at: int) -> int:
         at += size - 1
         count, at = _varint(value, at)
         at += 4 * (count - 1)
-        if size == 0 or count == 0 or value[at] != 0:
-            raise Unusual  # null, or tagged fields
-        at += 1
+        if size == 0 or count == 0:
+            raise Unusual  # null
+        if value[at] == 0:
+            at += 1  # without an id, as an earlier version wrote it
+        elif value.startswith(_TOPIC_ID_HEAD, at):
+            at += len(_TOPIC_ID_HEAD) + _ID_BYTES
+        else:
+            raise Unusual  # other tagged fields
     return at
 
 

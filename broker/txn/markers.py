@@ -22,19 +22,24 @@ What a partition may answer (Kafka's classes):
   has written markers there. A retry does not help; `finish.py` describes what does.
 - UNSUPPORTED_FOR_MESSAGE_FORMAT: the log cannot hold markers; it has no transactions either.
 - Any other code, known or not: retry, and log it when it takes long (KAFKA-9749, KAFKA-5610). A
-  partition is owed nothing more if the metadata store has no such topic (KAFKA-5202). Neither
-  UNKNOWN_TOPIC_OR_PARTITION nor this broker's image shows that: a leader that has just started
-  returns it too, and an image may lag (KAFKA-20734).
+  partition is owed nothing more if the metadata store has no such topic (KAFKA-5202), or has
+  another topic of that name, with another id. Neither UNKNOWN_TOPIC_OR_PARTITION nor this broker's
+  image shows that: a leader that has just started returns it too, and an image may lag
+  (KAFKA-20734).
+
+A marker carries the id of the topic. A leader whose topic of that name is another one refuses it,
+so a topic that was made anew gets no marker of a transaction that never wrote to it.
 """
 
 import logging
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+from uuid import UUID
 
 import trio
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.protocol.apis.txn import (
@@ -65,18 +70,18 @@ LOGGER: Final = logging.getLogger("odradek.txn")
 class MarkerSender(Protocol):
     """The way to partition leaders: over TCP, or inside the process if this broker leads."""
 
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def leader_of(self, partition: TopicIdPartition) -> int | None:
         """Return the id of the leader, -1 if there is none now, None for an unknown partition."""
 
-    async def is_gone(self, partition: TopicPartition) -> bool:
-        """Return True if it is certain that the topic of an unknown partition was deleted."""
+    async def is_gone(self, partition: TopicIdPartition) -> bool:
+        """Return True if it is certain that an unknown partition was deleted with its topic."""
 
     async def send(
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
         """Send a request and return the answer. Raises KafkaError if there was none."""
 
-    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+    async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the markers of `producer_id` in `partition`.
 
         Return -1 if there was none, or if the leader does not answer now.
@@ -97,14 +102,14 @@ class Debt:
     committed: bool
     coordinator_epoch: int
     transaction_version: int
-    owed: set[TopicPartition]
-    fenced: set[TopicPartition] = field(default_factory=set)
-    overtaken: list[TopicPartition] = field(default_factory=list)
-    trouble: dict[TopicPartition, str] = field(default_factory=dict)
+    owed: set[TopicIdPartition]
+    fenced: set[TopicIdPartition] = field(default_factory=set)
+    overtaken: list[TopicIdPartition] = field(default_factory=list)
+    trouble: dict[TopicIdPartition, str] = field(default_factory=dict)
     """The last error of each partition that did not take its marker."""
 
 
-Owed = list[tuple[Debt, TopicPartition]]
+Owed = list[tuple[Debt, TopicIdPartition]]
 """Markers to be written."""
 
 
@@ -176,7 +181,7 @@ class Markers:
     async def _route(self, owed: Owed) -> dict[int, Owed]:
         """Group markers by the leaders now. A deleted partition is owed nothing more."""
         turns = Turns()
-        leaders: dict[TopicPartition, int | None] = {}
+        leaders: dict[TopicIdPartition, int | None] = {}
         by_leader: dict[int, Owed] = {}
         for debt, partition in owed:
             await turns.take()
@@ -187,8 +192,9 @@ class Markers:
             leader = leaders[partition]
             if leader is None:
                 LOGGER.info(
-                    "%s was deleted: the transaction of %r needs no marker there",
+                    "%s of topic id %s was deleted: the transaction of %r needs no marker there",
                     partition,
+                    partition.topic_id,
                     debt.transactional_id,
                 )
                 debt.owed.discard(partition)
@@ -270,10 +276,10 @@ def _take(queue: _Queue) -> list[_Parcel]:
 async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
     """Return one marker for each debt, with its partitions, by producer id."""
     turns = Turns()
-    topics: dict[Debt, dict[str, list[int]]] = {}
-    for debt, partition in owed:
+    topics: dict[Debt, dict[tuple[str, UUID], list[int]]] = {}
+    for debt, (topic, partition, topic_id) in owed:
         await turns.take()
-        topics.setdefault(debt, {}).setdefault(partition.topic, []).append(partition.partition)
+        topics.setdefault(debt, {}).setdefault((topic, topic_id), []).append(partition)
     markers = {}
     for debt, by_topic in topics.items():
         await turns.take(MARKER_STEPS)
@@ -282,8 +288,10 @@ async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
             producer_epoch=debt.producer_epoch,
             transaction_result=debt.committed,
             topics=tuple(
-                WritableTxnMarkerTopic(name=name, partition_indexes=tuple(indexes))
-                for name, indexes in by_topic.items()
+                WritableTxnMarkerTopic(
+                    name=name, partition_indexes=tuple(indexes), topic_id=topic_id
+                )
+                for (name, topic_id), indexes in by_topic.items()
             ),
             coordinator_epoch=debt.coordinator_epoch,
             transaction_version=debt.transaction_version,
@@ -301,22 +309,22 @@ async def _note(owed: Owed, trouble: str) -> None:
 async def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> None:
     """Apply the answers to the debts. A partition without an answer stays owed."""
     turns = Turns()
-    debts: dict[int, Debt] = {}
+    # An answer names no topic id. It is for all that the request has named so.
+    asked: dict[tuple[int, TopicPartition], Owed] = {}
     for parcel in parcels:
-        for debt, _ in parcel.owed:
+        for debt, partition in parcel.owed:
             await turns.take()
-            debts[debt.producer_id] = debt
+            asked.setdefault((debt.producer_id, partition.by_name), []).append((debt, partition))
     for result in response.markers:
-        found = debts.get(result.producer_id)
-        if found is None:
-            continue
         for topic in result.topics:
             for answer in topic.partitions:
                 await turns.take()
-                _enter(found, TopicPartition(topic.name, answer.partition_index), answer.error_code)
+                named = TopicPartition(topic.name, answer.partition_index)
+                for debt, partition in asked.get((result.producer_id, named), ()):
+                    _enter(debt, partition, answer.error_code)
 
 
-def _enter(debt: Debt, partition: TopicPartition, code: int) -> None:
+def _enter(debt: Debt, partition: TopicIdPartition, code: int) -> None:
     if code in NOTHING_OWED:
         debt.owed.discard(partition)
     elif code == ErrorCode.INVALID_PRODUCER_EPOCH:

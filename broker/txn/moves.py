@@ -125,7 +125,11 @@ def _explained(
 
 
 def _joined(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-    """Add partitions. The time of a transaction starts with its first partition."""
+    """Add partitions. The time of a transaction starts with its first partition.
+
+    What it has of a topic that was made anew since stays in, too. The leader that asks, or this
+    broker's image, may not know yet which of two topics of a name is the newer one.
+    """
     is_open = transaction.state is State.ONGOING
     return replace(
         transaction,

@@ -59,7 +59,7 @@ apache/kafka#21735, not merged when this was written).
 from dataclasses import replace
 from typing import Final
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.events import Answer, Event, StepRequest
 from odradek.broker.txn.moves import (
     ABORT1,
@@ -208,7 +208,7 @@ def step(transaction: TransactionMetadata, move: Move, request: StepRequest) -> 
 
 
 def verify(
-    transaction: TransactionMetadata, producer: ProducerIdAndEpoch, partition: TopicPartition
+    transaction: TransactionMetadata, producer: ProducerIdAndEpoch, partition: TopicIdPartition
 ) -> ErrorCode:
     """Return NONE if `producer` may write to `partition` now, else the error (KIP-890 part 1).
 
@@ -223,5 +223,5 @@ def verify(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if transaction.is_kept:
         return ErrorCode.INVALID_TXN_STATE
-    is_in = partition in transaction.partitions
+    is_in = partition.is_in(transaction.partitions)
     return ErrorCode.NONE if is_in else ErrorCode.TRANSACTION_ABORTABLE

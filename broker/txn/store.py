@@ -2,16 +2,18 @@
 
 The newest record of an id counts, and a record without a value removes the id. Beside Kafka's
 fields there are fields of ours, as tagged fields: the client, and why an older producer was fenced,
-so that the explanation survives a restart; the last epoch, without which a retried InitProducerId
+so that the explanation survives a restart; the id of each topic, because another topic may have its
+name when the transaction ends; the last epoch, without which a retried InitProducerId
 would be refused after a restart (KAFKA-20357); and the decision of a transaction group, by which
 its repeat is recognised, and whose markers travel together.
 """
 
 from collections import defaultdict
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     BumpCause,
@@ -71,13 +73,13 @@ def tombstone(transactional_id: str, now_ms: int) -> Record:
     return Record(key=key, value=None, timestamp_ms=now_ms)
 
 
-def _by_topic(partitions: frozenset[TopicPartition]) -> tuple[PartitionsSchema, ...]:
-    topics: defaultdict[str, list[int]] = defaultdict(list)
-    for topic, partition in partitions:
-        topics[topic].append(partition)
+def _by_topic(partitions: frozenset[TopicIdPartition]) -> tuple[PartitionsSchema, ...]:
+    topics: defaultdict[tuple[str, UUID], list[int]] = defaultdict(list)
+    for topic, partition, topic_id in partitions:
+        topics[topic, topic_id].append(partition)
     return tuple(
-        PartitionsSchema(topic=topic, partition_ids=tuple(sorted(ids)))
-        for topic, ids in sorted(topics.items())
+        PartitionsSchema(topic=topic, partition_ids=tuple(sorted(ids)), topic_id=topic_id)
+        for (topic, topic_id), ids in sorted(topics.items())
     )
 
 
@@ -101,7 +103,7 @@ def decode(value: bytes) -> TransactionMetadata:
         timeout_ms=stored.transaction_timeout_ms,
         state=State(stored.transaction_status),
         partitions=frozenset(
-            TopicPartition(topic.topic, partition)
+            TopicIdPartition(topic.topic, partition, topic.topic_id)
             for topic in stored.transaction_partitions or ()
             for partition in topic.partition_ids
         ),

@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -100,7 +100,7 @@ class TransactionMetadata:
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int
     state: State = State.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicIdPartition] = frozenset()
     started_ms: int = -1
     updated_ms: int = -1
     transaction_version: int = 0

@@ -7,7 +7,7 @@ from math import inf
 import trio
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import explain
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import EpochBump, State, TransactionMetadata
@@ -22,7 +22,7 @@ class TransactionView:
     coordinator_epoch: int
     pending: TransactionMetadata | None
     """The metadata that is being made durable now."""
-    partitions: Collection[TopicPartition]
+    partitions: Collection[TopicIdPartition]
     """Those of an open transaction; of a decided one those without a marker yet, as in Kafka."""
     times_out_in_ms: int | None
     """The time until the open transaction is aborted; None if it has no deadline."""

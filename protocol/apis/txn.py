@@ -86,8 +86,15 @@ class InitProducerIdResponse:
 
 @message
 class AddPartitionsToTxnTopic:
+    """Partitions of a topic.
+
+    `topic_id` is Odradek's field: the id that the topic has for the leader that asks. Zero is any
+    topic of this name.
+    """
+
     name: str = string()
     partitions: tuple[int, ...] = array("int32")
+    topic_id: UUID = uuid(default=ZERO_UUID, since=4, tag=10_000)
 
 
 @message
@@ -216,8 +223,15 @@ class EndTxnResponse:
 
 @message
 class WritableTxnMarkerTopic:
+    """Partitions of a topic.
+
+    `topic_id` is Odradek's field: the id that the topic had when the transaction wrote to it. Zero
+    is any topic of this name.
+    """
+
     name: str = string()
     partition_indexes: tuple[int, ...] = array("int32")
+    topic_id: UUID = uuid(default=ZERO_UUID, tag=10_000)
 
 
 @message

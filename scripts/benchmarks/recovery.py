@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.group.store import OffsetEntry, StoredOffset, write_entry
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.group_offsets import (
@@ -59,7 +60,11 @@ NOT_YET: Final = frozenset(
     }
 )
 PLACES: Final = frozenset(
-    {TopicPartition("payments", 0), TopicPartition("payments", 1), TopicPartition("ledger", 3)}
+    {
+        TopicIdPartition("payments", 0, UUID(int=1)),
+        TopicIdPartition("payments", 1, UUID(int=1)),
+        TopicIdPartition("ledger", 3, UUID(int=2)),
+    }
 )
 STATES: Final = (State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 

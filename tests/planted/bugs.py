@@ -16,6 +16,7 @@ from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.disk import DISK_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
+from tests.planted.made_anew import MADE_ANEW_BUGS
 from tests.planted.members import MEMBER_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
@@ -40,6 +41,7 @@ BUGS: Final = (
     *ASYNCIO_BUGS,
     *COMMIT_ORDER_BUGS,
     *ADMINISTRATION_BUGS,
+    *MADE_ANEW_BUGS,
 )
 
 COORDINATORS: Final = (

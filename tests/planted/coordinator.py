@@ -135,8 +135,8 @@ COORDINATOR_BUGS: Final = (
     Planted(
         bug="KAFKA-5322",
         file=TXN_API,
-        old="dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)",
-        new="dict.fromkeys(partitions, ErrorCode.NONE)",
+        old="dict.fromkeys(names, ErrorCode.OPERATION_NOT_ATTEMPTED)",
+        new="dict.fromkeys(names, ErrorCode.NONE)",
         tests=(f"{API}one_bad_partition_holds_up_the_others",),
     ),
     Planted(

@@ -113,8 +113,8 @@ OUR_BUGS: Final = (
     Planted(
         bug="a transaction elsewhere is taken for the one that hangs here",
         file="broker/api/producers.py",
-        old="if is_open and view is not None and where in view.partitions else",
-        new="if is_open and view is not None else",
+        old="view is not None and partition.by_id.is_in(view.partitions)",
+        new="view is not None",
         tests=(
             "tests/broker/api/test_producers.py::"
             "test_a_transaction_that_no_coordinator_knows_never_times_out",

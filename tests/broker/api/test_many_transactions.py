@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, cast
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import trio
@@ -14,7 +14,7 @@ from odradek.broker.api.transactions import describe_transactions, list_transact
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.store import encode
 from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.transactions import (
@@ -69,7 +69,9 @@ async def world(nursery: trio.Nursery) -> Any:
             producer_epoch=0,
             timeout_ms=60_000,
             state=State.ONGOING if number % 2 else State.EMPTY,
-            partitions=frozenset([TopicPartition("t", number)] if number % 2 else []),
+            partitions=frozenset(
+                [TopicIdPartition("t", number, UUID(int=5))] if number % 2 else []
+            ),
             started_ms=now_ms if number % 2 else -1,
             updated_ms=now_ms,
             client=ClientIdentity(client_id="c", host="h"),

@@ -22,7 +22,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.marking import NewMarker
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -54,8 +54,8 @@ class Elsewhere:
         pass
 
     def verify(
-        self, *, partitions: Collection[TopicPartition], **_: object
-    ) -> dict[TopicPartition, ErrorCode]:
+        self, *, partitions: Collection[TopicIdPartition], **_: object
+    ) -> dict[TopicIdPartition, ErrorCode]:
         if self.marked is not None:
             mark(self.marked)
         return dict.fromkeys(partitions, ErrorCode.NONE)
@@ -172,9 +172,13 @@ async def test_a_transaction_that_ends_after_the_admission_takes_no_more_records
     partition.append_from_client(memoryview(a_batch()))
     admission = Admission(cast(TransactionCoordinator, Elsewhere()), verifies=True)
     verdicts = await admission.admit(
-        transactional_id=ID, producer=ME, leaders={WHERE: partition}, adds=False, patience_ms=0
+        transactional_id=ID,
+        producer=ME,
+        leaders={partition.by_id: partition},
+        adds=False,
+        patience_ms=0,
     )
-    code, verified_after = verdicts[WHERE]
+    code, verified_after = verdicts[partition.by_id]
     assert code is ErrorCode.NONE
     partition.append_from_client(memoryview(a_batch(1)), verified_after=verified_after)
     mark(partition)

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.admission import Admission, CoordinatorAnswer, Verdict
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode
@@ -56,7 +56,7 @@ class Elsewhere:
         *,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicIdPartition],
         is_check: bool,
     ) -> CoordinatorAnswer:
         await trio.lowlevel.checkpoint()
@@ -84,7 +84,7 @@ async def test_a_transaction_that_ends_while_a_partition_is_added_takes_no_more_
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_refused else ErrorCode.NONE
 
     world.markers.answer = answer
-    verdicts: dict[TopicPartition, Verdict] = {}
+    verdicts: dict[TopicIdPartition, Verdict] = {}
 
     async def ask() -> None:
         admission = Admission(world.coordinator, verifies=True)

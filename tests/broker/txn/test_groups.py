@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from odradek.broker.member_ids import is_member, member_id
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import groups
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.groups import MemberRefused, TransactionMember
@@ -25,7 +25,7 @@ NAMES = ("{g}.leader", "{g}.a", "{g}.b")
 
 
 async def begin(
-    world: World, name: str, *partitions: TopicPartition, version: int = 2
+    world: World, name: str, *partitions: TopicIdPartition, version: int = 2
 ) -> TransactionMember:
     """Begin the transaction of a member."""
     who = await world.init(transactional_id=name)

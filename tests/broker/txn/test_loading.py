@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 import pytest
 import trio
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, ProtocolError
@@ -133,9 +134,9 @@ def test_what_ids_have_in_common_is_there_once() -> None:
 
 def test_the_same_topic_in_other_partitions_is_there_once() -> None:
     decoder = loading.Decoder()
-    found: list[TopicPartition] = []
+    found: list[TopicIdPartition] = []
     for number in (1, 2):
-        place = TopicPartition("departures", number)
+        place = TopicIdPartition("departures", number, UUID(int=5))
         value = store.encode("id", replace(ONE, partitions=frozenset({place}))).value
         assert value is not None
         found += decoder.decode(value).partitions
@@ -149,7 +150,7 @@ def test_what_ids_do_not_have_in_common_is_each_ones_own() -> None:
         replace(
             FULL,
             client=ClientIdentity(client_id=name, host=host),
-            partitions=frozenset({TopicPartition(topic, partition)}),
+            partitions=frozenset({TopicIdPartition(topic, partition, UUID(int=5))}),
             timeout_ms=timeout_ms,
         )
         for name in ("worker-7", "worker-8")

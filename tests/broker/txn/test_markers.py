@@ -1,12 +1,13 @@
 """Markers reach every partition in spite of failures, and transactions do not wait for others."""
 
 from typing import cast
+from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.markers import Debt, Markers
 from odradek.broker.txn.narrator import Narrator
 from odradek.protocol.apis.txn import (
@@ -31,7 +32,7 @@ RETRIED = [
 ]
 
 
-def debt(*owed: TopicPartition, producer_id: int = 7, epoch: int = 5) -> Debt:
+def debt(*owed: TopicIdPartition, producer_id: int = 7, epoch: int = 5) -> Debt:
     return Debt(
         transactional_id=f"id-{producer_id}",
         producer_id=producer_id,
@@ -53,14 +54,14 @@ async def markers(leaders: FakeMarkers, nursery: trio.Nursery) -> Markers:
     return Markers(leaders, Narrator(), nursery)
 
 
-def once(code: ErrorCode, partition: TopicPartition | None = None) -> "AnswerOnce":
+def once(code: ErrorCode, partition: TopicIdPartition | None = None) -> "AnswerOnce":
     return AnswerOnce(code, partition)
 
 
 class AnswerOnce:
     """`code` to the first marker (for `partition`), NONE to the others."""
 
-    def __init__(self, code: ErrorCode, partition: TopicPartition | None) -> None:
+    def __init__(self, code: ErrorCode, partition: TopicIdPartition | None) -> None:
         self.code, self.partition = code, partition
 
     def __call__(self, marker: Marker) -> ErrorCode:
@@ -89,9 +90,14 @@ async def test_a_marker_says_all_that_a_partition_must_know(
 async def test_partitions_of_one_broker_travel_together_in_order(
     markers: Markers, leaders: FakeMarkers
 ) -> None:
-    await markers.deliver(debt(P2, P0, TopicPartition("a", 1), P1))
+    await markers.deliver(debt(P2, P0, TopicIdPartition("a", 1, UUID(int=5)), P1))
     assert len(leaders.requests) == 1
-    assert [marker.partition for marker in leaders.written] == [TopicPartition("a", 1), P0, P1, P2]
+    assert [marker.partition for marker in leaders.written] == [
+        TopicIdPartition("a", 1, UUID(int=5)),
+        P0,
+        P1,
+        P2,
+    ]
 
 
 async def test_each_broker_gets_its_own_partitions(markers: Markers, leaders: FakeMarkers) -> None:
@@ -328,7 +334,9 @@ async def test_a_delivery_that_was_given_up_is_not_sent(
 async def test_a_thousand_partitions_are_one_request(
     markers: Markers, leaders: FakeMarkers
 ) -> None:
-    await markers.deliver(debt(*(TopicPartition("wide", index) for index in range(1000))))
+    await markers.deliver(
+        debt(*(TopicIdPartition("wide", index, UUID(int=5)) for index in range(1000)))
+    )
     assert len(leaders.requests) == 1
 
 

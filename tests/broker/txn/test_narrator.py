@@ -132,7 +132,7 @@ async def test_a_marker_by_hand_names_whose_transaction_it_hit(
     me = await world.init()
     for code in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
         world.coordinator.marked_by_hand(
-            partition=P0, producer=me, committed=False, code=code, client=OTHER
+            partition=P0.by_name, producer=me, committed=False, code=code, client=OTHER
         )
         await trio.sleep(11)
     assert caplog.messages[0] == (

@@ -7,12 +7,13 @@ A failure names its seed: `pytest tests/broker/txn/test_random_walk.py -k 17` pl
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.store import encode
 from odradek.broker.txn.tenure import Entry
@@ -33,7 +34,7 @@ CONFIG = TransactionConfig(
     transaction_abort_on_disconnect=True,
 )
 IDS = ("a", "b", "c")
-PARTITIONS = tuple(TopicPartition("t", index) for index in range(4))
+PARTITIONS = tuple(TopicIdPartition("t", index, UUID(int=5)) for index in range(4))
 LEGAL = {
     (STATES[source], STATES[target])
     for target, *sources in (line.split() for line in PREVIOUS_STATES.strip().splitlines())
@@ -82,7 +83,7 @@ class Walk(World):
         self.visible: dict[str, TransactionMetadata] = {}
         self.decided: dict[tuple[int, int], bool] = {}
         self.acknowledged: dict[tuple[int, int], bool] = {}
-        self.written: set[tuple[TopicPartition, int, int]] = set()
+        self.written: set[tuple[TopicIdPartition, int, int]] = set()
         self.changes = 0
 
     async def start_unloaded(self) -> None:

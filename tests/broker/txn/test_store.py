@@ -1,18 +1,20 @@
 """The records of `__transaction_state`: this broker and Kafka can read what is written."""
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from odradek.protocol import wire
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import TransactionLogKey, TransactionLogValue, encode_key
 from tests.broker.txn.world import CLIENT, ID, P0, P1, refused
 from tests.fakes.state_partition import FakeStatePartition
@@ -21,6 +23,8 @@ epochs = st.integers(-1, 32_767)
 ids = st.integers(-1, 2**63 - 1)
 times = st.integers(-1, 2**53)
 names = st.text(st.characters(codec="utf-8"), max_size=20)
+indexes = st.integers(0, 2**31 - 1)
+topic_ids = st.just(ZERO_UUID) | st.uuids()
 transactions = st.builds(
     TransactionMetadata,
     producer_id=ids,
@@ -30,7 +34,7 @@ transactions = st.builds(
     next_producer_id=ids,
     timeout_ms=st.integers(0, 2**31 - 1),
     state=st.sampled_from([s for s in State if s.is_stored and s is not State.EMPTY]),
-    partitions=st.frozensets(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))),
+    partitions=st.frozensets(st.builds(TopicIdPartition, names, indexes, topic_ids)),
     started_ms=times,
     updated_ms=times,
     transaction_version=st.integers(0, 2),
@@ -42,7 +46,7 @@ ONE = TransactionMetadata(
     producer_epoch=5,
     timeout_ms=60_000,
     state=State.ONGOING,
-    partitions=frozenset({P1, P0, TopicPartition("__consumer_offsets", 3)}),
+    partitions=frozenset({P1, P0, TopicIdPartition("__consumer_offsets", 3, UUID(int=5))}),
     started_ms=20,
     updated_ms=30,
     transaction_version=2,
@@ -70,6 +74,10 @@ def test_an_empty_transaction_stores_no_partitions_rather_than_none_of_them() ->
 
 def test_a_record_byte_by_byte() -> None:
     """Kafka's format, checked by hand; our fields are tagged 10,000 and up, behind Kafka's."""
+
+    def topic_id(number: int) -> bytes:
+        return b"\1" + b"\x90\x4e" + b"\x10" + UUID(int=number).bytes  # one tagged field, 10,000
+
     record = store.encode(ID, replace(ONE, client=None))
     assert record.key == b"\0\0" + b"\0\x09refunds-2"
     assert record.value == (
@@ -79,8 +87,8 @@ def test_a_record_byte_by_byte() -> None:
         + (60_000).to_bytes(4)
         + b"\1"  # Ongoing
         + b"\3"  # two topics
-        + (b"\x13__consumer_offsets" + b"\2" + (3).to_bytes(4) + b"\0")
-        + (b"\x08refunds" + b"\3" + (0).to_bytes(4) + (1).to_bytes(4) + b"\0")
+        + (b"\x13__consumer_offsets" + b"\2" + (3).to_bytes(4) + topic_id(5))
+        + (b"\x08refunds" + b"\3" + (0).to_bytes(4) + (1).to_bytes(4) + topic_id(77))
         + (30).to_bytes(8)
         + (20).to_bytes(8)
         + b"\1"  # one tagged field

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
@@ -36,7 +37,8 @@ START_MS: Final = 1_700_000_000_000
 ID: Final = "refunds-2"
 CLIENT: Final = ClientIdentity(client_id="worker-7", host="127.0.0.1")
 OTHER: Final = ClientIdentity(client_id="worker-8", host="10.0.0.8")
-P0, P1, P2 = (TopicPartition("refunds", index) for index in range(3))
+REFUNDS_ID: Final = UUID(int=77)
+P0, P1, P2 = (TopicIdPartition("refunds", index, REFUNDS_ID) for index in range(3))
 AT_THE_END: Final = TransactionMetadata(
     producer_id=7,
     producer_epoch=32_765,
@@ -66,7 +68,7 @@ class TrioClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    partition: TopicPartition
+    partition: TopicIdPartition
     producer_id: int
     producer_epoch: int
     committed: bool
@@ -79,10 +81,10 @@ class FakeMarkers:
     """Leaders of all partitions. `answer` returns a marker's code; NONE means it was written."""
 
     answer: Callable[[Marker], ErrorCode] = lambda marker: ErrorCode.NONE
-    known_coordinator_epoch: Callable[[TopicPartition, int], int] = lambda partition, who: -1
-    leaders: dict[TopicPartition, int] = field(default_factory=dict)
-    deleted: set[TopicPartition] = field(default_factory=set)
-    not_in_image: set[TopicPartition] = field(default_factory=set)
+    known_coordinator_epoch: Callable[[TopicIdPartition, int], int] = lambda partition, who: -1
+    leaders: dict[TopicIdPartition, int] = field(default_factory=dict)
+    deleted: set[TopicIdPartition] = field(default_factory=set)
+    not_in_image: set[TopicIdPartition] = field(default_factory=set)
     written: list[Marker] = field(default_factory=list)
     asked: list[Marker] = field(default_factory=list)
     requests: list[tuple[int, WriteTxnMarkersRequest]] = field(default_factory=list)
@@ -99,7 +101,7 @@ class FakeMarkers:
             self.gate.set()
             self.gate = None
 
-    def leader_of(self, partition: TopicPartition) -> int | None:
+    def leader_of(self, partition: TopicIdPartition) -> int | None:
         is_unknown = partition in self.deleted or partition in self.not_in_image
         return None if is_unknown else self.leaders.get(partition, 1)
 
@@ -119,10 +121,10 @@ class FakeMarkers:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
 
-    async def is_gone(self, partition: TopicPartition) -> bool:
+    async def is_gone(self, partition: TopicIdPartition) -> bool:
         return partition in self.deleted
 
-    async def coordinator_epoch_of(self, partition: TopicPartition, producer_id: int) -> int:
+    async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         return self.known_coordinator_epoch(partition, producer_id)
 
     def response_to(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
@@ -133,7 +135,7 @@ class FakeMarkers:
                 answers = []
                 for index in topic.partition_indexes:
                     marker = Marker(
-                        partition=TopicPartition(topic.name, index),
+                        partition=TopicIdPartition(topic.name, index, topic.topic_id),
                         producer_id=asked.producer_id,
                         producer_epoch=asked.producer_epoch,
                         committed=asked.transaction_result,
@@ -163,12 +165,12 @@ class ModelLeaders:
     `write` is a transactional batch that was let in. `open` is who has a transaction open where.
     """
 
-    epochs: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
-    coordinator_epochs: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
-    open: dict[tuple[TopicPartition, int], int] = field(default_factory=dict)
-    ended: list[tuple[TopicPartition, int, int, bool]] = field(default_factory=list)
+    epochs: dict[tuple[TopicIdPartition, int], int] = field(default_factory=dict)
+    coordinator_epochs: dict[tuple[TopicIdPartition, int], int] = field(default_factory=dict)
+    open: dict[tuple[TopicIdPartition, int], int] = field(default_factory=dict)
+    ended: list[tuple[TopicIdPartition, int, int, bool]] = field(default_factory=list)
 
-    def write(self, partition: TopicPartition, who: ProducerIdAndEpoch) -> None:
+    def write(self, partition: TopicIdPartition, who: ProducerIdAndEpoch) -> None:
         key = (partition, who.producer_id)
         assert who.producer_epoch >= self.epochs.get(key, -1), "the leader would refuse it"
         assert self.open.get(key, who.producer_epoch) == who.producer_epoch, "two transactions"
@@ -288,7 +290,7 @@ class World:
     async def add(
         self,
         who: ProducerIdAndEpoch,
-        *partitions: TopicPartition,
+        *partitions: TopicIdPartition,
         version: int = 2,
         transactional_id: str = ID,
         max_wait_ms: int | None = None,

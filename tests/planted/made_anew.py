@@ -1,0 +1,38 @@
+"""What the broker takes for the same thing because it has the same name."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+ANEW: Final = "tests/broker/api/test_made_anew.py::test_"
+PEERS: Final = "tests/broker/test_peers.py::test_"
+
+MADE_ANEW_BUGS: Final = (
+    Planted(
+        bug="a partition is owed its marker as long as any topic has its name",
+        file="broker/peers.py",
+        old="return not partition.may_be_of(topic_id) or (is_whole and where not in partitions)",
+        new="return False",
+        tests=(
+            f"{ANEW}an_id_is_free_although_its_topic_was_made_anew_with_fewer_partitions",
+            f"{PEERS}a_partition_is_gone_when_another_topic_has_its_name",
+        ),
+    ),
+    Planted(
+        bug="a topic made anew gets the markers of the one before",
+        file="broker/topic_partition.py",
+        old="return self.topic_id in (ZERO_UUID, topic_id)",
+        new="return True",
+        tests=(
+            f"{ANEW}a_topic_made_anew_gets_no_marker_of_the_one_before",
+            f"{ANEW}a_leader_takes_no_marker_for_another_topic_of_the_name",
+        ),
+    ),
+    Planted(
+        bug="what was added to a transaction before counts for a topic made anew",
+        file="broker/txn/state.py",
+        old="is_in = partition.is_in(transaction.partitions)",
+        new="is_in = partition.by_name in {each.by_name for each in transaction.partitions}",
+        tests=(f"{ANEW}what_a_client_added_before_is_not_in_a_topic_made_anew",),
+    ),
+)
