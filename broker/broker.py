@@ -146,6 +146,7 @@ async def serve(
 def _settings(config: BrokerConfig, metadata: ClusterMetadata) -> LiveConfig:
     settings = LiveConfig(config)
     settings.take(metadata.image.broker_configs)
+    settings.log_overruled()
     return settings
 
 
@@ -271,7 +272,7 @@ def _follow_settings(core: Core, server: Server) -> None:
     def follow(config: BrokerConfig) -> None:
         server.max_connections = config.max_connections
         core.admission.verifies = config.transaction_partition_verification_enable
-        core.partitions.cleaner.config = _cleaner_config(config)
+        core.partitions.cleaner.configure(_cleaner_config(config))
 
     core.settings.on_change = follow
     follow(core.config)

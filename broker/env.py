@@ -143,6 +143,10 @@ class Connection(Protocol):
         """`host:port` of the other side."""
 
     @property
+    def is_local(self) -> bool:
+        """True if the other side is on this machine."""
+
+    @property
     def other_end(self) -> OtherEnd:
         """Seen without reading: bytes that have arrived stay where they are."""
 

@@ -59,13 +59,14 @@ class SystemClock:
 class SocketConnection:
     """A `Connection` over a TCP socket."""
 
-    __slots__ = ("_is_drained", "_socket", "peer")
+    __slots__ = ("_is_drained", "_socket", "is_local", "peer")
 
-    def __init__(self, sock: socket.socket, peer: str) -> None:
+    def __init__(self, sock: socket.socket, peer: str, *, is_local: bool) -> None:
         self._socket = sock
         self._is_drained = True
         """True if the last call took all that had arrived: the next one would block."""
         self.peer = peer
+        self.is_local = is_local
 
     @property
     def other_end(self) -> OtherEnd:
@@ -301,7 +302,9 @@ def _connection(sock: socket.socket) -> SocketConnection:
     if hasattr(socket, "TCP_KEEPIDLE"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_SECONDS)
     host, port = sock.getpeername()[:2]
-    return SocketConnection(sock, f"{host}:{port}")
+    # A machine that connects to one of its addresses does so from the same one.
+    is_local = is_loopback(host) or host == sock.getsockname()[0]
+    return SocketConnection(sock, f"{host}:{port}", is_local=is_local)
 
 
 def is_address(host: str) -> bool:

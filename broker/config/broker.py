@@ -289,8 +289,11 @@ class BrokerConfig(AddressSettings):
     )
     max_connections: int = int32(
         2**31 - 1,
-        low=0,
-        about="The most connections at once; the limit of open files may be lower.",
+        low=1,
+        about=(
+            "The most connections at once; the limit of open files may be lower. A few more are"
+            " served from the machine itself, so that nobody is locked out."
+        ),
     )
     queued_max_request_bytes: int = int64(
         256 * MIB,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from odradek.broker.config.broker import BrokerConfig, broker_settings, value_of
-from odradek.broker.config.settings import ConfigError, Value
+from odradek.broker.config.settings import ConfigError, Value, text_of
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.config.unused import UNUSED, UNUSED_LIVE, UnusedNotes
 
@@ -83,6 +83,20 @@ class LiveConfig:
         if is_other:
             self.on_change(now)
         return is_other
+
+    def log_overruled(self) -> None:
+        """Log what the broker was started with, and does not count because of a stored change."""
+        for name in sorted(self.given.given):
+            given, now = (text_of(value_of(config, name)) for config in (self.given, self.now))
+            if given != now:
+                LOGGER.warning(
+                    "%s=%s of the file or the command line does not count: it was changed to %s "
+                    "while a broker ran. Remove that by odradek config unset, or by odradek "
+                    "storage settings while the broker is stopped",
+                    name,
+                    given,
+                    now,
+                )
 
     def note_topic(self, configs: Configs) -> None:
         """Log the settings of a topic that have no effect, each once."""

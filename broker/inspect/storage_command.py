@@ -1,4 +1,7 @@
-"""The command `odradek storage rebuild DIR`: rebuild the metadata of a data directory."""
+"""The command `odradek storage`: the metadata of a data directory while no broker uses it.
+
+`rebuild` makes lost metadata anew. `settings` shows and removes changed settings of the broker.
+"""
 
 import contextlib
 import os.path
@@ -27,6 +30,7 @@ from odradek.broker.inspect.rebuild import (
     Wishes,
     plan_rebuild,
 )
+from odradek.broker.inspect.stored_settings import NothingStored, StoredSettings
 from odradek.broker.inspect.survey import Surveyed, survey_all
 from odradek.broker.process import LOCK_FILE
 from odradek.broker.storage.disk import SystemDisk
@@ -41,6 +45,35 @@ DAMAGED: Final = ".damaged"
 @click.group()
 def storage() -> None:
     """Repair the metadata of a data directory while no broker uses it."""
+
+
+@storage.command(short_help="Show changed settings of the broker, and remove some.")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.option(
+    "--unset", "names", multiple=True, metavar="NAME", help="Remove this setting; repeatable."
+)
+def settings(directory: str, names: tuple[str, ...]) -> None:
+    """Show the settings that were changed while a broker ran, and remove some of them.
+
+    Such a change counts before the file and the command line. Use this if the broker cannot be
+    used with it; otherwise use `odradek config`. A broker of a cluster keeps changes in etcd.
+    """
+    with _errors_of(directory), _locked(directory):
+        trio.run(_show_settings, directory.rstrip("/") or "/", frozenset(names))
+
+
+async def _show_settings(directory: str, names: frozenset[str]) -> None:
+    try:
+        stored = await StoredSettings.open(SystemDisk(), directory)
+    except (DamagedStore, NothingStored) as error:
+        raise click.ClickException(str(error)) from None
+    with contextlib.closing(stored):
+        try:
+            await stored.unset(names)
+        except (KafkaError, NothingStored) as error:
+            raise click.ClickException(str(error)) from None
+        for line in stored.lines():
+            click.echo(printable(line))
 
 
 @storage.command(short_help="Rebuild lost or damaged metadata.")
@@ -74,16 +107,22 @@ def rebuild(
     not changed. If a topic's settings are unknown, its retention is off. Damaged files are kept,
     with the suffix .damaged.
     """
-    wishes = Wishes(node_id=node_id, make_missing=make_missing, configs=_settings(configs))
+    wishes = Wishes(node_id=node_id, make_missing=make_missing, configs=_topic_configs(configs))
+    with _errors_of(directory), _locked(directory):
+        trio.run(_rebuild, directory.rstrip("/") or "/", wishes, dry_run)
+
+
+@contextlib.contextmanager
+def _errors_of(directory: str) -> Iterator[None]:
+    """Turn an error of the system into a sentence."""
     try:
-        with _locked(directory):
-            trio.run(_rebuild, directory.rstrip("/") or "/", wishes, dry_run)
+        yield
     except OSError as error:
         where = error.filename or directory
         raise click.ClickException(f"{where}: {error.strerror or error}.") from None
 
 
-def _settings(configs: tuple[tuple[str, str], ...]) -> dict[str, dict[str, str]]:
+def _topic_configs(configs: tuple[tuple[str, str], ...]) -> dict[str, dict[str, str]]:
     given: dict[str, list[tuple[str, str | None]]] = {}
     for topic, assignment in configs:
         name, equals, value = assignment.partition("=")

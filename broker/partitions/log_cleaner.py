@@ -40,12 +40,22 @@ class LogCleaner:
     config: CleanerConfig = field(default_factory=CleanerConfig)
     offload: Offload = inline
     _damaged: set[Partition] = field(default_factory=set)
+    _reconfigured: trio.Event = field(default_factory=trio.Event)
+
+    def configure(self, config: CleanerConfig) -> None:
+        """Change the settings. A pause that is under way begins again if they differ."""
+        if config != self.config:
+            self.config = config
+            self._reconfigured.set()
 
     async def run(self) -> None:
         """Compact until cancelled."""
         while True:
-            await trio.sleep(self.config.backoff_ms / 1000)
-            await self.clean_what_is_due()
+            self._reconfigured = trio.Event()
+            with trio.move_on_after(self.config.backoff_ms / 1000) as pause:
+                await self._reconfigured.wait()
+            if pause.cancelled_caught:
+                await self.clean_what_is_due()
 
     async def clean_what_is_due(self) -> int:
         """Compact every log that is due. Return how many were compacted."""

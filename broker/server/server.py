@@ -27,6 +27,12 @@ OFFLOADED_AT_ONCE: Final = 1
 """The number of large messages that are parsed or built at the same time. The loop shares the
 interpreter with each of them."""
 
+LOCAL_RESERVE: Final = 5
+"""Connections that clients on this machine may have above max.connections.
+
+The setting can be changed while the broker runs. An administrator can always undo that from here,
+while other clients have all connections. A client of administration has up to three.
+"""
 GRACE_SECONDS: Final = 1.0
 """The seconds that a stopping broker waits for answers that are under way."""
 
@@ -66,7 +72,7 @@ class Server:
         )
         self._memory = Memory(config.queued_max_request_bytes)
         self._files_max = connections_max
-        self.max_connections = config.max_connections
+        self.max_connections = connections_max if serves_brokers else config.max_connections
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
         self._is_stopping = False
@@ -108,10 +114,12 @@ class Server:
     async def _serve_one(self, stream: Connection, *, listener: str | None) -> None:
         if self._is_stopping:
             return
-        if len(self._connections) >= min(self._files_max, self.max_connections):
+        reserve = LOCAL_RESERVE if stream.is_local else 0
+        if len(self._connections) >= min(self._files_max, self.max_connections + reserve):
             LOGGER.warning(
                 "connection of %s refused: %d are open, which is the limit; raise max.connections "
-                "or the limit of open files (ulimit -n)",
+                "(a few more are served from this machine itself) or the limit of open files "
+                "(ulimit -n)",
                 stream.peer,
                 len(self._connections),
             )

@@ -42,11 +42,17 @@ async def echo(context: RequestContext, request: FindCoordinatorRequest) -> Answ
 
 @asynccontextmanager
 async def serving(
-    handlers: Mapping[int, Any], **properties: str
+    handlers: Mapping[int, Any], connections_max: int = 3, /, **properties: str
 ) -> AsyncIterator[tuple[FakeNetwork, Server]]:
     network = FakeNetwork()
     config = from_properties({name.replace("_", "."): v for name, v in properties.items()})
-    server = Server(network=network, core=CORE, handlers=handlers, config=config, connections_max=3)
+    server = Server(
+        network=network,
+        core=CORE,
+        handlers=handlers,
+        config=config,
+        connections_max=connections_max,
+    )
 
     async def serve() -> None:
         await server.serve("127.0.0.1", 0, started=lambda host, port: None)

@@ -11,8 +11,9 @@ from odradek.broker.env import Buffer, Connection, OtherEnd
 class FakeConnection:
     """The broker's end of a connection. `client` is the other end."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, *, is_local: bool = False) -> None:
         self.peer = peer
+        self.is_local = is_local
         self.incoming = bytearray()
         self.sent = bytearray()
         self.has_ended = False
@@ -131,9 +132,9 @@ class FakeNetwork:
         self._waiting, self._arrived = trio.open_memory_channel[FakeConnection](100)
         self._count = 0
 
-    def client(self) -> FakeClient:
+    def client(self, *, is_local: bool = False) -> FakeClient:
         self._count += 1
-        connection = FakeConnection(f"192.0.2.{self._count}:40000")
+        connection = FakeConnection(f"192.0.2.{self._count}:40000", is_local=is_local)
         self._waiting.send_nowait(connection)
         return FakeClient(connection)
 

@@ -139,6 +139,10 @@ class End:
         return self._peer
 
     @property
+    def is_local(self) -> bool:
+        return False
+
+    @property
     def other_end(self) -> OtherEnd:
         self.incoming.settle()
         if self.incoming.is_reset:

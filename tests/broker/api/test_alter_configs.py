@@ -1,15 +1,19 @@
 """Settings that change while a broker runs: codes as Kafka's, effects at once, kept for good."""
 
+import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
+from odradek.broker.server.server import LOCAL_RESERVE
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.apis.configs import (
     LIST_CONFIG_RESOURCES,
     ConfigSource,
     ListConfigResourcesRequest,
 )
+from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.errors import ErrorCode as E
 from tests.broker.api.altering import (
     APPEND,
@@ -31,6 +35,7 @@ from tests.broker.raw import RawClient
 from tests.client.live import name_of
 
 RETENTION = "log.retention.ms"
+ANY_TOPIC: Final = MetadataRequest(topics=(), allow_auto_topic_creation=False)
 
 
 @pytest.fixture
@@ -227,8 +232,11 @@ def test_a_topic_becomes_compacted_while_it_is_written_to(broker: RunningBroker)
 def test_no_more_connections_than_now_allowed_are_served(broker: RunningBroker) -> None:
     with RawClient(broker) as client:
         assert alter(client, BROKER, "1", ("max.connections", SET, "1")).error_code == 0
-        with RawClient(broker) as other:
-            assert other.receive(1) == b"", "the connection is closed"
+        with contextlib.ExitStack() as stack:
+            for _ in range(LOCAL_RESERVE):
+                stack.enter_context(RawClient(broker)).ask(METADATA, 12, ANY_TOPIC)
+            with RawClient(broker) as other:
+                assert other.receive(1) == b"", "the connection is closed"
         assert alter(client, BROKER, "1", ("max.connections", DELETE, None)).error_code == 0
         with RawClient(broker) as other:
             assert create_topic(other, "served").error_code == 0

@@ -12,7 +12,7 @@ import trio.testing
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.server.pending import ANSWERS_PENDING_MAX
-from odradek.broker.server.server import GRACE_SECONDS
+from odradek.broker.server.server import GRACE_SECONDS, LOCAL_RESERVE
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event
 from odradek.broker.txn.transaction import State, TransactionMetadata
@@ -290,6 +290,25 @@ async def test_connections_above_the_limit_are_closed_at_once(
             await client.frames(1)
             assert not client.is_closed
     assert ["refused: 3 are open" in message for message in caplog.messages] == [True]
+
+
+async def test_clients_that_have_all_connections_lock_nobody_out_who_is_on_the_machine() -> None:
+    asked = Asked()
+    async with serving(handlers(echo), 100, max_connections="2") as (network, _):
+        far = [network.client() for _ in range(3)]
+        await far[2].closed()
+        near = [network.client(is_local=True) for _ in range(LOCAL_RESERVE + 1)]
+        await near[LOCAL_RESERVE].closed()
+        for client in [*far[:2], *near[:LOCAL_RESERVE]]:
+            client.send(asked.frame(1))
+            await client.frames(1)
+            assert not client.is_closed
+
+
+async def test_the_limit_of_open_files_counts_for_everybody() -> None:
+    async with serving(handlers(echo), 2, max_connections="2") as (network, _):
+        clients = [network.client(is_local=True) for _ in range(3)]
+        await clients[2].closed()
 
 
 async def test_a_stopping_server_answers_what_is_under_way(
