@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from tests.cluster.loopback import NoAddresses
 from tests.cluster.network import NoNamespaces
 from tests.cluster.running import ODRADEK, Cluster, UnknownService
 from tests.peers.etcd_server import etcd_program
@@ -25,7 +26,7 @@ class Sentences(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except (NoNamespaces, UnknownService, PeersMissing, DidNotStart) as error:
+        except (NoNamespaces, NoAddresses, UnknownService, PeersMissing, DidNotStart) as error:
             raise click.ClickException(str(error)) from None
 
 

@@ -1,9 +1,12 @@
 """A network of hosts for machines that forbid namespaces: loopback addresses, and a proxy between.
 
 Host number N is reached at 127.77.N.1, where the proxy listens, and its services listen at
-127.78.N.1. So all connections pass the proxy, one process. It finds out which host has begun a
-connection from the process that holds the other end. A cut holds back the bytes of one direction of
-one link until it is healed. A connection that is begun meanwhile is accepted, and hears nothing.
+127.78.N.1. So all connections pass the proxy, one process. Another network on the same machine has
+127.79 and 127.80, and so on: a proxy takes the first pair that is free.
+
+The proxy finds out which host has begun a connection from the process that holds the other end. A
+cut holds back the bytes of one direction of one link until it is healed. A connection that is begun
+meanwhile is accepted, and hears nothing.
 
     python -m tests.cluster.loopback DIRECTORY HOST...
 
@@ -11,6 +14,7 @@ is the proxy. It ends with its input, unless that says `keep`, and with SIGTERM;
 processes that the files DIRECTORY/HOST.process name.
 """
 
+import errno
 import os
 import re
 import signal
@@ -32,16 +36,24 @@ PORTS: Final = (9092, 9093, 2379, 2380)
 """The ports of the services in docker-compose.yml, and that of etcd's nodes among themselves."""
 CONTROL: Final = "loopback.socket"
 READY: Final = "ready"
+PAIR: Final = "loopback.pair"
+"""The file with the number of the pair of address blocks that the proxy has taken."""
+FIRST_BLOCK: Final = 77
+PAIRS_MAX: Final = 80
 CHUNK_BYTES: Final = 64 * 1024
 Link = tuple[str, str]
 
 
-def proxy_address(number: int) -> str:
-    return f"127.77.{number}.1"
+class NoAddresses(Exception):
+    """The proxy could not take addresses: one sentence for a person."""
 
 
-def service_address(number: int) -> str:
-    return f"127.78.{number}.1"
+def proxy_address(pair: int, number: int) -> str:
+    return f"127.{FIRST_BLOCK + 2 * pair}.{number}.1"
+
+
+def service_address(pair: int, number: int) -> str:
+    return f"127.{FIRST_BLOCK + 2 * pair + 1}.{number}.1"
 
 
 class LoopbackNetwork:
@@ -50,6 +62,7 @@ class LoopbackNetwork:
     def __init__(self, anchor: Process, hosts: Sequence[str], directory: Path) -> None:
         self.anchor = anchor
         self._directory = directory
+        self._pair = int((directory / PAIR).read_text())
         self._numbers = {name: 1 + index for index, name in enumerate(hosts)}
 
     def command(self, host: str, words: Sequence[str]) -> list[str]:
@@ -58,10 +71,11 @@ class LoopbackNetwork:
 
     def _with_addresses(self, host: str, word: str) -> str:
         if host != CLIENT:
-            word = word.replace("0.0.0.0:", f"{service_address(self._numbers[host])}:")
+            word = word.replace("0.0.0.0:", f"{service_address(self._pair, self._numbers[host])}:")
         for name, number in self._numbers.items():
             # a name in front of a port; not a part of another name or of a path
-            word = re.sub(rf"((?<=//)|(?<![\w/.-])){name}(?=:\d)", proxy_address(number), word)
+            address = proxy_address(self._pair, number)
+            word = re.sub(rf"((?<=//)|(?<![\w/.-])){name}(?=:\d)", address, word)
         return word
 
     def background(self, host: str, file: Path, words: Sequence[str]) -> list[str]:
@@ -101,7 +115,10 @@ class LoopbackNetwork:
 
 
 class LoopbackStarter:
-    """Starts a proxy, and holds the pipe whose end is that of the network."""
+    """Starts a proxy, and holds the pipe whose end is that of the network.
+
+    Raises NoAddresses if the proxy finds none that are free.
+    """
 
     def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
         with (directory / "loopback.out").open("w") as output:
@@ -116,7 +133,10 @@ class LoopbackStarter:
             )
         assert self._process.stdout is not None
         said = self._process.stdout.readline().strip()
-        assert said == READY, said
+        if said != READY:
+            self._process.wait()
+            self._close_pipes()
+            raise NoAddresses(said or f"The proxy did not start; {output.name} says why.")
         line = Path(f"/proc/{self._process.pid}/stat").read_text()
         self.network = LoopbackNetwork(Process(line), hosts, directory)
 
@@ -131,6 +151,9 @@ class LoopbackStarter:
         with suppress(ProcessLookupError):
             self.network.anchor.send(signal.SIGTERM)
         self._process.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
@@ -142,18 +165,18 @@ class Proxy:
     def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
         self._directory = directory
         self._hosts = hosts
+        self._pair = 0
         self._cuts: set[Link] = set()
         self._healed = trio.Event()
 
     async def run(self) -> None:
         """Forward until the input ends or SIGTERM comes, then kill all processes."""
         try:
+            taken = await self._take_addresses()
             async with trio.open_nursery() as nursery:
-                for number, host in enumerate(self._hosts, 1):
-                    for port in PORTS:
-                        serve = partial(trio.serve_tcp, host=proxy_address(number))
-                        forward = partial(self._forward, host, number, port)
-                        await nursery.start(serve, forward, port)
+                for (number, host, port), listeners in taken.items():
+                    forward = partial(self._forward, host, number, port)
+                    nursery.start_soon(trio.serve_listeners, forward, listeners)
                 control = socket.socket(socket.AF_UNIX)
                 path = self._directory / CONTROL
                 path.unlink(missing_ok=True)
@@ -172,6 +195,30 @@ class Proxy:
                 if process is not None:
                     with suppress(ProcessLookupError):
                         process.send(signal.SIGKILL)
+
+    async def _take_addresses(self) -> dict[tuple[int, str, int], list[trio.SocketListener]]:
+        """Listen at the addresses of the first pair of blocks that is free. Raises NoAddresses."""
+        for self._pair in range(PAIRS_MAX):
+            taken: dict[tuple[int, str, int], list[trio.SocketListener]] = {}
+            try:
+                for number, host in enumerate(self._hosts, 1):
+                    for port in PORTS:
+                        address = proxy_address(self._pair, number)
+                        listeners = await trio.open_tcp_listeners(port, host=address)
+                        taken[number, host, port] = listeners
+            except OSError as error:
+                for listeners in taken.values():
+                    for listener in listeners:
+                        await listener.aclose()
+                if error.errno != errno.EADDRINUSE:
+                    raise NoAddresses(f"{address} cannot be used: {error}.") from None
+            else:
+                (self._directory / PAIR).write_text(str(self._pair))
+                return taken
+        raise NoAddresses(
+            f"All {PAIRS_MAX} networks of loopback addresses are in use on this machine; end one "
+            "with `scripts/cluster down`."
+        )
 
     async def _end_with_input(self, scope: trio.CancelScope) -> None:
         read = await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
@@ -195,7 +242,7 @@ class Proxy:
         async with client:
             with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
                 await self._until_healed((source, host))
-                server = await trio.open_tcp_stream(service_address(number), port)
+                server = await trio.open_tcp_stream(service_address(self._pair, number), port)
                 async with server, trio.open_nursery() as nursery:
                     there, back = (source, host), (host, source)
                     nursery.start_soon(self._pump, client, server, there)
@@ -244,4 +291,8 @@ class Proxy:
 
 
 if __name__ == "__main__":
-    trio.run(Proxy(Path(sys.argv[1]), sys.argv[2:]).run)
+    try:
+        trio.run(Proxy(Path(sys.argv[1]), sys.argv[2:]).run)
+    except NoAddresses as error:
+        print(error, flush=True)
+        sys.exit(1)

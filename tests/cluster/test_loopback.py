@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.loopback import LoopbackStarter
+from tests.cluster import loopback
+from tests.cluster.loopback import (
+    PAIR,
+    LoopbackStarter,
+    NoAddresses,
+    Proxy,
+    proxy_address,
+    service_address,
+)
 from tests.cluster.network import CLIENT, Process
 from tests.cluster.running import Cluster
 from tests.cluster.test_network import ROOT, wait_until
@@ -92,7 +100,9 @@ def test_a_cut_holds_back_one_direction_until_it_is_healed(
     assert ask() == "connected"
 
 
-def test_the_names_of_hosts_become_addresses_and_paths_stay(starter: LoopbackStarter) -> None:
+def test_the_names_of_hosts_become_addresses_and_paths_stay(
+    starter: LoopbackStarter, tmp_path: Path
+) -> None:
     words = [
         "x",
         "--listen",
@@ -102,11 +112,42 @@ def test_the_names_of_hosts_become_addresses_and_paths_stay(starter: LoopbackSta
         "http://a:2379,b:1",
         "/a/b:9",
     ]
+    pair = int((tmp_path / PAIR).read_text())
+    a, b = (proxy_address(pair, number) for number in (1, 2))
     assert starter.network.command("b", words) == [
-        *("x", "--listen", "127.78.2.1:9092", "--advertise", "127.77.2.1:9092"),
-        *("http://127.77.1.1:2379,127.77.2.1:1", "/a/b:9"),
+        *("x", "--listen", f"{service_address(pair, 2)}:9092", "--advertise", f"{b}:9092"),
+        *(f"http://{a}:2379,{b}:1", "/a/b:9"),
     ]
     assert starter.network.command(CLIENT, ["0.0.0.0:9092"]) == ["0.0.0.0:9092"]
+
+
+def test_a_network_beside_another_one_has_other_addresses(
+    starter: LoopbackStarter, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    beside = LoopbackStarter(tmp_path_factory.mktemp("beside"), ["a", "b"])
+    try:
+        (here,) = starter.network.command(CLIENT, ["a:9092"])
+        (there,) = beside.network.command(CLIENT, ["a:9092"])
+        assert here != there
+        for address in (here, there):
+            host, port = address.split(":")
+            socket.create_connection((host, int(port)), timeout=60).close()
+    finally:
+        beside.close()
+
+
+async def test_without_free_addresses_there_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loopback, "PAIRS_MAX", 0)
+    with pytest.raises(NoAddresses, match="networks of loopback addresses are in use"):
+        await Proxy(tmp_path, ["a"]).run()
+
+
+def test_what_the_proxy_says_instead_of_being_ready_is_raised(tmp_path: Path) -> None:
+    (tmp_path / PAIR).mkdir()  # so that the proxy cannot write it
+    with pytest.raises(NoAddresses, match=r"loopback\.out says why"):
+        LoopbackStarter(tmp_path, ["a"])
 
 
 def test_its_processes_end_with_it(starter: LoopbackStarter, tmp_path: Path) -> None:
