@@ -6,6 +6,7 @@ It needs no Spark: everything is in the topic of decisions and in the ids of tra
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -34,6 +35,7 @@ from odradek.client.spark.members import (
     group_name,
     open_members,
 )
+from odradek.client.spark.scope import BY_ROWS, Scope
 from odradek.client.types import SPARK_PREFIX_DEFAULT
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.state_topics import tag_of
@@ -56,7 +58,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: 
 def spark() -> None:
     """Show what Spark queries have committed, and end what they have left open.
 
-    A query has the id of its checkpoint, a batch write that of its option txnAppId.
+    A query has the id of its checkpoint, a batch write that of its option txnAppId. Each topic that
+    they write to has batches of its own.
     """
 
 
@@ -66,20 +69,22 @@ def spark() -> None:
 @connection_options
 @reports_errors
 def list_queries(as_json: bool, prefix: str, bootstrap: str, timeout_s: float) -> None:
-    """List queries with their newest committed batch, the latest first.
+    """List queries and their targets with the newest committed batch, the latest first.
 
     An orphan is an open transaction of a committed batch: no commit will have it.
 
     \b
-    Keys of --json, an object for each query: query, batch, records, tasks (those
-    that wrote in transactions of their own), committed_ms, open (transactions),
-    orphans. What is not known is null: a query that has committed nothing yet.
+    Keys of --json, an object for each query and target: query, checkpoint (the
+    query in whose foreachBatch an application writes), topic (or "by rows"),
+    topic_id, batch, records, tasks (those that wrote in transactions of their
+    own), committed_ms, open (transactions), orphans. What is not known is null: a
+    query that has committed nothing yet, the topic of an earlier version.
     """
     decided = _decided(prefix, bootstrap, timeout_s)
     open_ones = _open_by_query(prefix, bootstrap, timeout_s)
     facts = [
-        _facts(query, decided.get(query), open_ones.get(query, []))
-        for query in {**decided, **open_ones}
+        _facts(scope, decided.get(scope), open_ones.get(scope, []))
+        for scope in {**decided, **open_ones}
     ]
     facts.sort(key=lambda each: int(each["committed_ms"] or 0), reverse=True)
     if as_json:
@@ -95,8 +100,9 @@ def list_queries(as_json: bool, prefix: str, bootstrap: str, timeout_s: float) -
         committed = each["committed_ms"]
         when = words.ago(committed, now_ms) if isinstance(committed, int) else "never"
         numbers = ["" if each[name] is None else str(each[name]) for name in NUMBERS]
-        rows.append([printable(str(each["query"])), *numbers, when])
-    show_table(["query", *NUMBERS, "committed"], rows, right=NUMBERS)
+        topic = each["topic"] or "not known"
+        rows.append([printable(str(each["query"])), printable(str(topic)), *numbers, when])
+    show_table(["query", "topic", *NUMBERS, "committed"], rows, right=NUMBERS)
 
 
 NUMBERS: Final = ["batch", "records", "tasks", "open", "orphans"]
@@ -109,31 +115,44 @@ NUMBERS: Final = ["batch", "records", "tasks", "open", "orphans"]
 @connection_options
 @reports_errors
 def describe(query: str, as_json: bool, prefix: str, bootstrap: str, timeout_s: float) -> None:
-    """Describe a query: its newest committed batch, and every open transaction of its tasks.
+    """Describe a query: for each target its newest committed batch, and every open transaction.
 
     \b
-    Keys of --json: those of `odradek spark list`, and transactions: a list of
-    id, batch, orphan (true if its batch is committed), age_ms, times_out_in_ms.
+    Keys of --json, an object for each target: those of `odradek spark list`, and
+    transactions: a list of id, batch, orphan (true if its batch is committed),
+    age_ms, times_out_in_ms.
     """
-    decision = _decided(prefix, bootstrap, timeout_s).get(query)
-    open_ones = _open_by_query(prefix, bootstrap, timeout_s).get(query, [])
-    if decision is None and not open_ones:
+    decided = _decided(prefix, bootstrap, timeout_s)
+    open_ones = _open_by_query(prefix, bootstrap, timeout_s)
+    scopes = [scope for scope in {**decided, **open_ones} if scope.write_id == query]
+    if not scopes:
         raise Refused(f"no query {query!r} with the prefix {prefix} has written anything")
-    facts = _facts(query, decision, open_ones)
-    if as_json:
-        listed = [
-            {
-                "id": each.transactional_id,
-                "batch": batch_of_member(each.transactional_id),
-                "orphan": _is_orphan(each, decision),
-                "age_ms": each.age_ms,
-                "times_out_in_ms": each.times_out_in_ms,
-            }
-            for each in open_ones
-        ]
-        echo_json({**facts, "transactions": listed})
-        return
-    click.echo(printable(query))
+    for scope in sorted(scopes, key=lambda scope: scope.name):
+        decision, found = decided.get(scope), open_ones.get(scope, [])
+        if as_json:
+            listed = [_open_facts(each, decision) for each in found]
+            echo_json({**_facts(scope, decision, found), "transactions": listed})
+        else:
+            _show(scope, decision, found)
+
+
+def _open_facts(each: TransactionDescription, decision: DecidedQuery | None) -> Facts:
+    return {
+        "id": each.transactional_id,
+        "batch": batch_of_member(each.transactional_id),
+        "orphan": _is_orphan(each, decision),
+        "age_ms": each.age_ms,
+        "times_out_in_ms": each.times_out_in_ms,
+    }
+
+
+def _show(
+    scope: Scope, decision: DecidedQuery | None, open_ones: Iterable[TransactionDescription]
+) -> None:
+    click.echo(printable(scope.write_id))
+    if scope.query_id is not None:
+        click.echo(f"  checkpoint    query {printable(scope.query_id)}")
+    click.echo(f"  target        {printable(scope.target)}")
     if decision is None:
         click.echo("  committed     nothing")
     else:
@@ -167,24 +186,32 @@ def clean(query: str, running: bool, prefix: str, bootstrap: str, timeout_s: flo
 
     The next commit of the query does the same. Nothing that is committed changes.
     """
-    decision = _decided(prefix, bootstrap, timeout_s).get(query)
-    group = group_name(prefix, query)
-    if decision is None and not running:
+    decided = _decided(prefix, bootstrap, timeout_s)
+    scopes = {*decided, *(_open_by_query(prefix, bootstrap, timeout_s) if running else ())}
+    cleaned = sorted(
+        (scope for scope in scopes if scope.write_id == query), key=lambda scope: scope.name
+    )
+    if not cleaned and not running:
         raise Refused(
             f"no query {query!r} with the prefix {prefix} has committed anything: --running "
             f"aborts what it has open"
         )
-    up_to = None if running or decision is None else decision.batch_id
-    with Admin(bootstrap, **limits(timeout_s)) as admin:
-        found = open_members(admin, attempts_of_group(group), up_to)
-    with TransactionGroup(bootstrap, group, **limits(timeout_s)) as transactions:
-        aborted = abort_each(transactions, found)
+    aborted = others = 0
+    for scope in cleaned:
+        decision = decided.get(scope)
+        up_to = None if running or decision is None else decision.batch_id
+        group = group_name(prefix, scope)
+        with Admin(bootstrap, **limits(timeout_s)) as admin:
+            found = open_members(admin, attempts_of_group(group), up_to)
+        with TransactionGroup(bootstrap, group, **limits(timeout_s)) as transactions:
+            ended = abort_each(transactions, found)
+        aborted, others = aborted + ended, others + len(found) - ended
     click.echo(f"Aborted {words.counted(aborted, 'transaction')} of {printable(query)}.")
-    if aborted < len(found):
-        click.echo(f"{words.counted(len(found) - aborted, 'other')} ended meanwhile.")
+    if others:
+        click.echo(f"{words.counted(others, 'other')} ended meanwhile.")
 
 
-def _decided(prefix: str, bootstrap: str, timeout_s: float) -> dict[str, DecidedQuery]:
+def _decided(prefix: str, bootstrap: str, timeout_s: float) -> dict[Scope, DecidedQuery]:
     """Return the newest decisions, of no query if there is no topic of decisions."""
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         if decisions_topic(prefix) not in admin.list_topics(internal=True):
@@ -195,9 +222,9 @@ def _decided(prefix: str, bootstrap: str, timeout_s: float) -> dict[str, Decided
 
 def _open_by_query(
     prefix: str, bootstrap: str, timeout_s: float
-) -> dict[str, list[TransactionDescription]]:
+) -> dict[Scope, list[TransactionDescription]]:
     """Return the open transactions of tasks."""
-    by_query: dict[str, list[TransactionDescription]] = {}
+    by_query: dict[Scope, list[TransactionDescription]] = {}
     pattern = rf"\{{{re.escape(prefix)}\..*"
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         try:
@@ -211,8 +238,9 @@ def _open_by_query(
     for name, found in described.items():
         if isinstance(found, OdradekError) or batch_of_member(name) is None:
             continue
-        query = (tag_of(name) or "").removeprefix(f"{prefix}.")
-        by_query.setdefault(query, []).append(found)
+        with suppress(ValueError):  # of a program that is not the sink
+            scope = Scope.parse((tag_of(name) or "").removeprefix(f"{prefix}."))
+            by_query.setdefault(scope, []).append(found)
     return by_query
 
 
@@ -222,11 +250,14 @@ def _is_orphan(found: TransactionDescription, decision: DecidedQuery | None) -> 
 
 
 def _facts(
-    query: str, decision: DecidedQuery | None, open_ones: Iterable[TransactionDescription]
+    scope: Scope, decision: DecidedQuery | None, open_ones: Iterable[TransactionDescription]
 ) -> Facts:
     listed = list(open_ones)
     return {
-        "query": query,
+        "query": scope.write_id,
+        "checkpoint": scope.query_id,
+        "topic": "by rows" if scope.topic == BY_ROWS else scope.topic,
+        "topic_id": str(scope.topic_id) if scope.topic_id else None,
         "batch": decision.batch_id if decision else None,
         "records": decision.records if decision else None,
         "tasks": decision.members if decision else None,

@@ -10,14 +10,15 @@ other attempt uses, and leaves it open (`task_writer.py`). In *relay* mode its m
 encoded records, and the driver writes them. Group mode needs a broker with transaction groups.
 Small outputs are relayed in either mode. A commit has these steps:
 
-1. acquire: InitProducerId of the transactional id `{<prefix>.<query>}.driver`. Any other commit of
-   this query, whether on a driver that was given up or in a process that outlived its driver, is
-   fenced from here on, and an open transaction that it left is aborted.
+1. acquire: InitProducerId of the transactional id `{<prefix>.<scope>}.driver`. A scope is a query
+   or an application, and the target (`scope.py`). Any other commit of this scope, whether on a
+   driver that was given up or in a process that outlived its driver, is fenced from here on, and an
+   open transaction that it left is aborted.
 2. claim: write the decision, in a transaction of this id.
 3. read: look for earlier decisions before that record. If there is one for this batch, Spark is
-   replaying it, and it is skipped. If there is one for a newer batch, this driver is out of date
-   and must stop. Reading after writing matters: a leader or coordinator that was deposed may still
-   answer a question, but it cannot store a record.
+   replaying it, and it is skipped, with a line in the log. If there is one for a newer batch, this
+   driver is out of date and must stop. Reading after writing matters: a leader or coordinator that
+   was deposed may still answer a question, but it cannot store a record.
 4. write: the relayed records of all tasks, in the same transaction.
 5. abort the attempts of this run that Spark has not chosen, and wait for their markers. A partition
    shows readers nothing behind the first record of an open transaction. If that record lay between
@@ -36,7 +37,9 @@ all or nothing, and leaves no decision that anybody reads.
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Final
 
 from odradek.client.blocking import Admin, Producer, Transaction, TransactionGroup
@@ -49,6 +52,7 @@ from odradek.client.spark.members import (
     attempts_of,
     attempts_of_group,
     group_name,
+    group_of,
     open_members,
     transactional_id,
     wait_until_ended,
@@ -56,6 +60,7 @@ from odradek.client.spark.members import (
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
 from odradek.client.spark.refused_rows import Sent
+from odradek.client.spark.scope import Scope, find_scope, find_topic_id
 from odradek.client.types import OffsetAndMetadata
 from odradek.protocol.errors import ErrorCode
 
@@ -69,21 +74,51 @@ class StaleDriver(RuntimeError):
 
 
 class BatchCommit:
-    """The commits of one query or batch write.
+    """The commits of one query or application to the target of its options.
+
+    `query_id` is the query in whose foreachBatch an application writes.
 
     Each commit opens its connections, with one client of each kind. To keep them longer, a process
     that Spark may end at any time would need module state, by query, and would have to drop it when
     a producer is fenced.
     """
 
-    def __init__(self, options: WriteOptions, write_id: str) -> None:
+    def __init__(self, options: WriteOptions, write_id: str, query_id: str | None = None) -> None:
         self._options = options
         self._write_id = write_id
-        self.group_name = group_name(options.prefix, write_id)
-        self.transactional_id = transactional_id(self.group_name, DRIVER)
-        self.decisions = Decisions(
-            options.bootstrap, options.client, prefix=options.prefix, write_id=write_id
-        )
+        self._query_id = query_id
+        self._connected: Admin | None = None
+
+    @contextmanager
+    def _admin(self) -> Iterator[Admin]:
+        """Use one administrator, and its connections, in the block and in those inside it."""
+        if self._connected is not None:
+            yield self._connected
+            return
+        with Admin(self._options.bootstrap, **self._options.client) as self._connected:
+            try:
+                yield self._connected
+            finally:
+                self._connected = None
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The scope of the decisions, with the id of the topic when it was first looked up."""
+        with self._admin() as admin:
+            return find_scope(admin, self._options, self._write_id, self._query_id)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        options = self._options
+        return Decisions(options.bootstrap, options.client, prefix=options.prefix, scope=self.scope)
+
+    @property
+    def group_name(self) -> str:
+        return group_name(self._options.prefix, self.scope)
+
+    @property
+    def transactional_id(self) -> str:
+        return transactional_id(self.group_name, DRIVER)
 
     def commit(self, batch_id: int | None, messages: Sequence[TaskMessage]) -> bool:
         """Make the results of all tasks visible, unless batch `batch_id` was committed before.
@@ -94,10 +129,10 @@ class BatchCommit:
         """
         members = [each.transaction for each in messages if each.transaction is not None]
         with (
+            self._admin(),
             TransactionGroup(
                 self._options.bootstrap, self.group_name, **self._options.client
             ) as group,
-            Admin(self._options.bootstrap, **self._options.client) as self._admin,
             self.decisions.connected(),
         ):
             has_groups = self._options.mode != "relay" and group.is_served()
@@ -135,6 +170,8 @@ class BatchCommit:
         hint = self.decisions.hint(is_driver=True) if is_recorded else None
         if hint is not None and hint.offset < 0:
             self.decisions.ensure_topic()
+            if batch_id is not None:
+                self.fence_earlier_version()
         with producer.transaction() as transaction:
             if hint is not None:
                 offset = self.claim(transaction, batch_id, messages)
@@ -149,6 +186,7 @@ class BatchCommit:
                     "the query again."
                 )
             self.write(transaction, messages)
+            self.check_target(members)
             if hint is not None:
                 self.point_to(transaction, batch_id, offset)
             leader = transaction.detach() if members else None
@@ -158,12 +196,21 @@ class BatchCommit:
         return True
 
     def acquire(self) -> Producer:
-        """Fence every other commit of this query, by entering a producer with its id."""
+        """Fence every other commit of this scope, by entering a producer with its id."""
+        return self._producer(self.transactional_id)
+
+    def fence_earlier_version(self) -> None:
+        """Fence a driver of an earlier version, whose id did not name the target."""
+        earlier = group_name(self._options.prefix, Scope(write_id=self._write_id))
+        with self._producer(transactional_id(earlier, DRIVER)):
+            pass
+
+    def _producer(self, transactional_id: str) -> Producer:
         options = self._options
         producer: ProducerOptions = {
             **options.client,
             **options.producer,
-            "transactional_id": self.transactional_id,
+            "transactional_id": transactional_id,
         }
         return Producer(options.bootstrap, **producer)
 
@@ -176,21 +223,55 @@ class BatchCommit:
         delivery = transaction.send(
             self.decisions.place.topic,
             decision_value(batch_id, records, members),
-            key=self._write_id.encode(),
+            key=self.scope.name.encode(),
             partition=self.decisions.place.partition,
         )
         return delivery.result().offset
 
     def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
         """Return True if the batch was committed. Raises `StaleDriver` if a newer batch was."""
-        newest = self.decisions.newest(hint, offset).batch_id
-        if newest > batch_id:
+        newest = self.decisions.newest(hint, offset)
+        if newest.batch_id < batch_id:
+            return False
+        what = f"Batch {batch_id} of {self._write_id}"
+        remark = self._remark(newest)
+        if newest.batch_id > batch_id:
             raise StaleDriver(
-                f"Batch {batch_id} of {self._write_id} is out of date, for batch {newest} has been "
-                "committed: another driver runs this query, or its checkpoint was set back. Stop "
-                "this one, or begin with a new checkpoint."
+                f"{what} is out of date, for batch {newest.batch_id} has been committed to "
+                f"{newest.scope.target}: another driver runs this query, or its checkpoint was set "
+                f"back. Stop this one, or begin with a new checkpoint.{remark}"
             )
-        return newest == batch_id
+        LOGGER.warning(
+            "%s is not written to %s, for it is taken for a repetition: the decision at offset "
+            "%d of %s has this batch of %s, written to %s.%s",
+            what,
+            self.scope.target,
+            newest.offset,
+            self.decisions.place,
+            self._write_id,
+            newest.scope.target,
+            remark,
+        )
+        return True
+
+    def _remark(self, newest: Decision) -> str:
+        """Return what could not be compared when a decision was found to count, in a sentence."""
+        other_id = "If it is another write, give it another txnAppId."
+        if newest.scope.topic is None:
+            return (
+                " That decision is of an earlier version, which did not note the target, so it "
+                f"counts for every one. {other_id}"
+            )
+        if self._options.application is not None and None in (
+            self._query_id,
+            newest.scope.query_id,
+        ):
+            whose = "This write" if self._query_id is None else "The write of that decision"
+            return (
+                f" {whose} has no query id (it ran outside foreachBatch), so it cannot be told "
+                f"from a retry. {other_id}"
+            )
+        return ""
 
     def write(self, transaction: Transaction, messages: Sequence[TaskMessage]) -> None:
         """Write the relayed records in the transaction. Raises `WrongRow` if one is refused."""
@@ -207,6 +288,23 @@ class BatchCommit:
                 raise wrong from error
             raise
 
+    def check_target(self, members: Sequence[DetachedTransaction]) -> None:
+        """Raise `CommitRefused` unless all records were written to the topic of the scope.
+
+        A topic's id never comes back. So if it is the same before the first record and after the
+        last one, the topic was not made anew in between.
+        """
+        with self._admin() as admin:
+            now = find_topic_id(admin, self._options.topic)
+        if now == self.scope.topic_id and all(
+            group_of(each.transactional_id) == self.group_name for each in members
+        ):
+            return
+        raise CommitRefused(
+            f"The topic {self._options.topic} was deleted or made anew while {self._write_id} "
+            "wrote to it, so nothing of this batch is visible. Start it again."
+        )
+
     def point_to(self, transaction: Transaction, batch_id: int | None, offset: int) -> None:
         """Store in the transaction where the decision is, as the group's offset."""
         metadata = json.dumps({"version": 1, "offset": offset})
@@ -221,11 +319,12 @@ class BatchCommit:
         its driver. If it fails, or the markers do not come soon, the batch is committed anyway.
         """
         try:
-            found = open_members(self._admin, attempts_of(members[0].transactional_id))
             chosen = {each.transactional_id for each in members}
-            losers = [each for each in found if each.transactional_id not in chosen]
-            abort_each(group, losers)
-            wait_until_ended(self._admin, losers)
+            with self._admin() as admin:
+                found = open_members(admin, attempts_of(members[0].transactional_id))
+                losers = [each for each in found if each.transactional_id not in chosen]
+                abort_each(group, losers)
+                wait_until_ended(admin, losers)
         except OdradekError as error:
             LOGGER.warning("attempts of %s may be open still: %s", self._write_id, error)
 
@@ -260,7 +359,8 @@ class BatchCommit:
         Nothing is lost if that fails: they time out.
         """
         try:
-            found = open_members(self._admin, attempts_of_group(self.group_name), up_to=batch_id)
+            with self._admin() as admin:
+                found = open_members(admin, attempts_of_group(self.group_name), up_to=batch_id)
             abort_each(group, found)
         except OdradekError as error:
             LOGGER.warning(

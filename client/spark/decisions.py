@@ -1,11 +1,15 @@
-"""The decisions of the sink: the newest batch of each query that was committed.
+"""The decisions of the sink: the newest batch of each scope that was committed.
 
-A decision is a record of the topic `<prefix>-decisions`, with the query's id as key and the batch's
-number in the value. The transaction that writes a batch also writes this record, so one of them is
-visible only if the other is. The topic is compacted: the newest decision of each query stays,
-however long the query pauses. A topic that exists already is used as it is.
+A decision is a record of the topic `<prefix>-decisions`, with the name of its scope as key
+(`scope.py`: the query or application, and the target) and the batch's number in the value. The
+transaction that writes a batch also writes this record, so one of them is visible only if the other
+is. The topic is compacted: the newest decision of each scope stays, however long the query pauses.
+A topic that exists already is used as it is.
 
-The offset of group `<prefix>.<query>` for that partition is a hint. It is the batch's number, and
+An earlier version had the query's id as key, without the target. Such a decision counts for every
+target of the query, and so does any other decision whose scope may be the same.
+
+The offset of group `<prefix>.<scope>` for that partition is a hint. It is the batch's number, and
 its metadata has the place of the record, so that only later records have to be read. Kafka deletes
 offsets of groups without members after 7 days, and a person can reset them. Without it the whole
 partition is read.
@@ -23,12 +27,14 @@ from odradek.client.config import ClientOptions, ConsumerOptions
 from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.partitioner import murmur2
 from odradek.client.spark.messages import CommitRefused
+from odradek.client.spark.scope import Scope
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, RecordReader
 
 DECISION_PARTITIONS: Final = 8
-"""The partitions of the topic. It never changes: the partition of a query follows from it."""
+"""The partitions of the topic. It never changes: the partition of a query, and of all its targets,
+follows from it."""
 DECISION_CONFIGS: Final = (("cleanup.policy", "compact"),)
 INTERNAL: Final = ("odradek.internal", "true")
 """A setting of topics that only Odradek has: no pattern matches the topic."""
@@ -41,24 +47,23 @@ DECODED_AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The newest committed batch of a query, and the place of its record."""
+    """The newest committed batch of a scope, and the place of its record."""
 
+    scope: Scope
     batch_id: int
     offset: int
 
 
 class Decisions:
-    """The decisions of one query or batch write."""
+    """The decisions that count for one scope."""
 
-    def __init__(
-        self, bootstrap: str, client: ClientOptions, *, prefix: str, write_id: str
-    ) -> None:
+    def __init__(self, bootstrap: str, client: ClientOptions, *, prefix: str, scope: Scope) -> None:
         self._bootstrap = bootstrap
         self._client = client
-        self._write_id = write_id
+        self._scope = scope
         self._connected: Consumer | None = None
-        self.group_id: Final = f"{prefix}.{write_id}"
-        partition = (murmur2(write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
+        self.group_id: Final = f"{prefix}.{scope.name}"
+        partition = (murmur2(scope.write_id.encode()) & 0x7FFFFFFF) % DECISION_PARTITIONS
         self.place: Final = TopicPartition(decisions_topic(prefix), partition)
 
     @contextmanager
@@ -92,7 +97,7 @@ class Decisions:
         """
         with self._consumer() as consumer:
             stored = consumer.committed([self.place], require_stable=is_driver)
-        return _stored_decision(stored.get(self.place))
+        return _stored_decision(self._scope, stored.get(self.place))
 
     def newest(self, hint: Decision, before: int) -> Decision:
         """Return the newest decision at an offset below `before`.
@@ -109,7 +114,8 @@ class Decisions:
         end = found[-1].offset + 1
         with Consumer(self._bootstrap, **self._client) as consumer:
             committed = list(self._read(consumer, hint.offset + 1, end))
-        return max([hint, *committed], key=lambda decision: decision.batch_id)
+        # Of two with the same number the later one counts: it says more about its scope.
+        return max([hint, *committed], key=lambda each: (each.batch_id, each.offset))
 
     def ensure_topic(self) -> None:
         """Create the topic of decisions unless it exists."""
@@ -130,7 +136,7 @@ class Decisions:
                 raise
 
     def _read(self, consumer: Consumer, start: int, end: int) -> Iterator[Decision]:
-        """Yield the decisions of this query from offset `start` to `end`, which is not included."""
+        """Yield the decisions for this scope from offset `start` to `end`, which is excluded."""
         consumer.assign([self.place])
         position = max(start, consumer.beginning_offsets([self.place])[self.place])
         consumer.seek(self.place, position)
@@ -145,30 +151,31 @@ class Decisions:
             # Whole batches, because `fetch_batches` also returns when it has passed only a marker.
             for batch in consumer.fetch_batches(POLL_MS):
                 for record in _records(batch):
-                    if record.key == self._write_id.encode() and record.offset < end:
-                        yield self._decision(record)
+                    scope = _scope_of(record)
+                    if scope and scope.matches(self._scope) and record.offset < end:
+                        yield self._decision(scope, record)
             position = consumer.position(self.place)
 
-    def _decision(self, record: Record) -> Decision:
+    def _decision(self, scope: Scope, record: Record) -> Decision:
         try:
-            return Decision(batch_id=batch_of(record.value), offset=record.offset)
+            return Decision(scope=scope, batch_id=batch_of(record.value), offset=record.offset)
         except (ValueError, KeyError, TypeError):
             raise CommitRefused(
                 f"The record at offset {record.offset} of {self.place} has the key of "
-                f"{self._write_id} and is no decision of this sink, so nothing is committed: "
+                f"{self._scope.write_id} and is no decision of this sink, so nothing is committed: "
                 "delete it, or write with another transactionalIdPrefix."
             ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecidedQuery:
-    """The newest decision of a query, as its record has it.
+    """The newest decision of a scope, as its record has it.
 
     `records` is the number of records of the batch, `members` that of the tasks which wrote in
     transactions of their own, and `decided_ms` when the driver wrote the record.
     """
 
-    write_id: str
+    scope: Scope
     batch_id: int
     records: int
     members: int
@@ -176,8 +183,8 @@ class DecidedQuery:
     offset: int
 
 
-def decided_queries(consumer: Consumer, prefix: str) -> dict[str, DecidedQuery]:
-    """Return the newest decision of every query and application that has this prefix.
+def decided_queries(consumer: Consumer, prefix: str) -> dict[Scope, DecidedQuery]:
+    """Return the newest decision of every query and application with this prefix, by target.
 
     `consumer` is read_committed. Raises `Refused` if there is no topic of decisions, `TimedOut`.
     """
@@ -186,7 +193,7 @@ def decided_queries(consumer: Consumer, prefix: str) -> dict[str, DecidedQuery]:
     ends = consumer.end_offsets(places)
     consumer.assign(places)
     consumer.seek_to_beginning()
-    found: dict[str, DecidedQuery] = {}
+    found: dict[Scope, DecidedQuery] = {}
     give_up_at = time.monotonic() + READ_TIMEOUT_S
     while any(consumer.position(place) < ends[place] for place in places):
         if time.monotonic() > give_up_at:
@@ -196,18 +203,21 @@ def decided_queries(consumer: Consumer, prefix: str) -> dict[str, DecidedQuery]:
                 decided = _decided(record)
                 if decided is None:
                     continue
-                known = found.get(decided.write_id)
+                known = found.get(decided.scope)
                 if known is None or decided.batch_id >= known.batch_id:
-                    found[decided.write_id] = decided
+                    found[decided.scope] = decided
     return found
 
 
 def _decided(record: Record) -> DecidedQuery | None:
     """Return what a record says, or None for one that somebody else has written there."""
+    scope = _scope_of(record)
+    if scope is None:
+        return None
     try:
         facts: Any = json.loads(record.value or b"")
         return DecidedQuery(
-            write_id=(record.key or b"").decode(),
+            scope=scope,
             batch_id=int(facts["batch"]),
             records=int(facts.get("records", 0)),
             members=int(facts.get("members", 0)),
@@ -215,6 +225,14 @@ def _decided(record: Record) -> DecidedQuery | None:
             offset=record.offset,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _scope_of(record: Record) -> Scope | None:
+    """Return the scope that a record is for, or None for one that somebody else has written."""
+    try:
+        return Scope.parse((record.key or b"").decode())
+    except ValueError:
         return None
 
 
@@ -248,11 +266,11 @@ def _records(batch: FetchedBatch) -> Iterator[Record]:
         yield from reader.take(DECODED_AT_ONCE)
 
 
-def _stored_decision(stored: OffsetAndMetadata | None) -> Decision:
+def _stored_decision(scope: Scope, stored: OffsetAndMetadata | None) -> Decision:
     if stored is None or stored.offset < 0:
-        return Decision(batch_id=UNDECIDED, offset=-1)
+        return Decision(scope=scope, batch_id=UNDECIDED, offset=-1)
     try:
         offset = int(json.loads(stored.metadata)["offset"])
     except (ValueError, KeyError, TypeError):
         offset = -1  # the group's offset was set by hand, so the records decide
-    return Decision(batch_id=stored.offset, offset=offset)
+    return Decision(scope=scope, batch_id=stored.offset, offset=offset)

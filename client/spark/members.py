@@ -1,7 +1,8 @@
 """The transactional ids of the sink in group mode, and the transactions that are open under them.
 
-A query, or a batch write, is a transaction group `<prefix>.<query>`. The id of an attempt of a task
-is `{<prefix>.<query>}.<run>.<batch>.<partition>.<attempt>.<random>`, and nobody uses it again.
+The writes of one scope (`scope.py`) are a transaction group `<prefix>.<scope>`. So the commit for
+one target neither fences nor aborts what tasks write to another. The id of an attempt of a task is
+`{<prefix>.<scope>}.<run>.<batch>.<partition>.<attempt>.<random>`, and nobody uses it again.
 """
 
 import logging
@@ -15,6 +16,8 @@ from typing import Final
 from odradek.client.administration.descriptions import OPEN_STATES
 from odradek.client.blocking import Admin, OdradekError, TransactionGroup
 from odradek.client.producing.detached import DetachedTransaction
+from odradek.client.spark.scope import Scope
+from odradek.protocol.state_topics import tag_of
 
 LOGGER: Final = logging.getLogger("odradek.spark")
 RUN_CHARACTERS: Final = 8
@@ -28,9 +31,9 @@ PAUSE_S: Final = 0.01
 class Attempt:
     """An attempt of a task of a write.
 
-    `write_id` is the id of the streaming query or of the batch write. `batch_id` is the number of
-    the micro-batch, or the version of a batch write, or None for a batch write without version.
-    `run` is the id of the query's run.
+    `write_id` is the id of the streaming query or of the batch write, and `query_id` that of the
+    query in whose foreachBatch it runs. `batch_id` is the number of the micro-batch, or the version
+    of a batch write, or None for a batch write without version. `run` is the id of the query's run.
     """
 
     write_id: str
@@ -38,6 +41,7 @@ class Attempt:
     run: str
     partition: int
     attempt: int
+    query_id: str | None = None
 
     def new_member(self) -> str:
         """Return a new name for a member of the group."""
@@ -46,8 +50,15 @@ class Attempt:
         return f"{run}.{self.batch_id or 0}.{self.partition}.{self.attempt}.{random}"
 
 
-def group_name(prefix: str, write_id: str) -> str:
-    return f"{prefix}.{write_id}"
+def group_name(prefix: str, scope: Scope) -> str:
+    return f"{prefix}.{scope.name}"
+
+
+def group_of(name: str) -> str:
+    """Return the group of a transactional id that `transactional_id` has made."""
+    group = tag_of(name)
+    assert group is not None, name
+    return group
 
 
 def transactional_id(group: str, member: str) -> str:

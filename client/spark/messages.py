@@ -12,7 +12,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from odradek.client.producing.detached import DetachedTransaction
 
-MESSAGE_VERSION: Final = 2
+MESSAGE_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,15 @@ class TopicBatch:
 class TaskMessage(WriterCommitMessage):
     """The result of one finished task: records for the driver to write, or an open transaction.
 
-    `write_id` is the id of the streaming query, or of the batch write. `batch_id` is the number of
-    the micro-batch, or the version of a batch write, or None for a batch write without version.
-    If `is_late`, the task wrote nothing because it found its batch committed.
+    `write_id` is the id of the streaming query, or of the batch write. `query_id` is the query in
+    whose foreachBatch it was written, which only tasks know; None if there is none. `batch_id` is
+    the number of the micro-batch, or the version of a batch write, or None for a batch write
+    without version. If `is_late`, the task wrote nothing because it found its batch committed.
     """
 
     write_id: str
     batch_id: int | None
+    query_id: str | None = None
     batches: tuple[TopicBatch, ...] = ()
     transaction: DetachedTransaction | None = None
     records_written: int = 0
@@ -76,7 +78,7 @@ def checked(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]
                 "the driver and on every executor."
             )
         found.append(message)
-    ids = {(message.write_id, message.batch_id) for message in found}
+    ids = {(message.write_id, message.query_id, message.batch_id) for message in found}
     if len(ids) != 1:
         raise CommitRefused(f"The tasks belong to different writes: {sorted(map(str, ids))}.")
     return found

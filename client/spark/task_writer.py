@@ -12,10 +12,11 @@ a later commit cleans up, or when its time is over.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Final
 
-from odradek.client.blocking import OdradekError, Producer, Transaction, TransactionGroup
+from odradek.client.blocking import Admin, OdradekError, Producer, Transaction, TransactionGroup
 from odradek.client.config import ClientOptions, ProducerOptions
 from odradek.client.spark.decisions import Decisions
 from odradek.client.spark.members import Attempt, group_name, transactional_id
@@ -27,6 +28,7 @@ from odradek.client.spark.options import (
     WriteOptions,
 )
 from odradek.client.spark.refused_rows import Sent
+from odradek.client.spark.scope import Scope, find_scope
 from odradek.client.spark.task_encoder import encode_rows
 
 WHOLE_INLINE: Final = 32
@@ -49,10 +51,25 @@ class TaskWriter:
         if begins:
             self._client["first_connect_ms"] = FIRST_CONNECT_MS
         self._sent = Sent()
-        self._group = group_name(options.prefix, attempt.write_id)
-        self._decisions = Decisions(
-            options.bootstrap, options.client, prefix=options.prefix, write_id=attempt.write_id
-        )
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The scope of the write, with the id of the topic before the first record is written.
+
+        The driver looks the id up again before it decides.
+        """
+        options, attempt = self._options, self._attempt
+        with Admin(options.bootstrap, **self._client) as admin:
+            return find_scope(admin, options, attempt.write_id, attempt.query_id)
+
+    @property
+    def group_name(self) -> str:
+        return group_name(self._options.prefix, self.scope)
+
+    @cached_property
+    def _decisions(self) -> Decisions:
+        options = self._options
+        return Decisions(options.bootstrap, options.client, prefix=options.prefix, scope=self.scope)
 
     def write(self, batches: Iterator[Any]) -> TaskMessage:
         """Write rows (`pa.RecordBatch`es), and return the message for the driver.
@@ -98,7 +115,7 @@ class TaskWriter:
         return self._message(batches=tuple(replace(batch, rows=None) for batch in kept))
 
     def _has_groups(self) -> bool:
-        with TransactionGroup(self._options.bootstrap, self._group, **self._client) as group:
+        with TransactionGroup(self._options.bootstrap, self.group_name, **self._client) as group:
             is_served = group.is_served()
             members_max = group.bounds().members if is_served else 0
         if not is_served and self._options.mode == "group":
@@ -121,7 +138,7 @@ class TaskWriter:
             **options.client,
             "transaction_timeout_ms": MEMBER_TIMEOUT_MS,
             **options.producer,
-            "transactional_id": transactional_id(self._group, self._attempt.new_member()),
+            "transactional_id": transactional_id(self.group_name, self._attempt.new_member()),
         }
         records = 0
         with (
@@ -150,4 +167,7 @@ class TaskWriter:
         self._sent.add(delivery, self._attempt.partition, batch)
 
     def _message(self, **more: Any) -> TaskMessage:
-        return TaskMessage(write_id=self._attempt.write_id, batch_id=self._attempt.batch_id, **more)
+        attempt = self._attempt
+        return TaskMessage(
+            write_id=attempt.write_id, batch_id=attempt.batch_id, query_id=attempt.query_id, **more
+        )

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import TransactionGroup
 from odradek.client.spark.columns import check_write_schema
 from odradek.client.spark.commit import BatchCommit
-from odradek.client.spark.members import Attempt, abort_each, group_name
+from odradek.client.spark.members import Attempt, abort_each, group_of
 from odradek.client.spark.messages import CommitRefused, TaskMessage, checked
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.task_writer import TaskWriter
@@ -55,12 +55,18 @@ class Committer:
         self._options = options
 
     def write_task(
-        self, batches: Iterator[Any], write_id: str, batch_id: int | None, run: str
+        self,
+        batches: Iterator[Any],
+        write_id: str,
+        batch_id: int | None,
+        run: str,
+        query_id: str | None = None,
     ) -> TaskMessage:
         """Write a task's rows."""
         task = _task()
         attempt = Attempt(
             write_id=write_id,
+            query_id=query_id,
             batch_id=batch_id,
             run=run,
             partition=task.partitionId(),
@@ -90,7 +96,8 @@ class Committer:
                 "spark.driver.memory and spark.driver.maxResultSize. A broker with transaction "
                 "groups has no such limit."
             )
-        self.batch_commit(self._options, given.write_id).commit(batch_id, results)
+        commit = self.batch_commit(self._options, given.write_id, given.query_id)
+        commit.commit(batch_id, results)
 
     def abort_messages(self, messages: Messages) -> None:
         """Abort what the tasks of a batch have left open.
@@ -101,7 +108,7 @@ class Committer:
         results = [message for message in messages if isinstance(message, TaskMessage)]
         members = [each.transaction for each in results if each.transaction is not None]
         if members:
-            name = group_name(self._options.prefix, results[0].write_id)
+            name = group_of(members[0].transactional_id)
             with TransactionGroup(self._options.bootstrap, name, **self._options.client) as group:
                 abort_each(group, members)
 
@@ -117,7 +124,9 @@ class BatchWriter(Committer, DataSourceArrowWriter):
         self._version = application.version if application else None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self.write_task(iterator, self._write_id, self._version, self._run)
+        # In foreachBatch a task sees the query. Without an application nobody asks for it later.
+        query_id = _task().getLocalProperty(QUERY_ID) if self._options.application else None
+        return self.write_task(iterator, self._write_id, self._version, self._run, query_id)
 
     def commit(self, messages: Any) -> None:
         self.commit_messages(messages, self._version)

@@ -121,7 +121,7 @@ class DoomedTask(TaskWriter):
         super().send(transaction, batch)
         transaction.flush()
         assert self._attempt.batch_id is not None
-        strike("sending", self._attempt.batch_id, transactional_id(self._group, "any"))
+        strike("sending", self._attempt.batch_id, transactional_id(self.group_name, "any"))
 
     def write(self, batches: Iterator[Any]) -> TaskMessage:
         message = super().write(batches)

@@ -23,6 +23,7 @@ from tests.planted.ours import OUR_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
+from tests.planted.sink import SINK_BUGS
 
 BUGS: Final = (
     *COORDINATOR_BUGS,
@@ -42,6 +43,7 @@ BUGS: Final = (
     *COMMIT_ORDER_BUGS,
     *ADMINISTRATION_BUGS,
     *MADE_ANEW_BUGS,
+    *SINK_BUGS,
 )
 
 COORDINATORS: Final = (

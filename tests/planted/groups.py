@@ -30,7 +30,7 @@ GROUP_BUGS: Final = (
     Planted(
         bug="the sink does not look for newer decisions than its own batch's",
         file=SPARK_COMMIT,
-        old="        if newest > batch_id:\n",
+        old="        if newest.batch_id > batch_id:\n",
         new="        if False:\n",
         tests=("tests/spark/test_commit.py::test_a_driver_behind_the_decision_must_stop",),
     ),

@@ -30,6 +30,9 @@ batch again in another run, whether the first one died or only seems to have. It
 one run has noted the batch before as committed. A time-out may abort any open transaction at any
 time.
 
+A batch may be written to several targets, as in foreachBatch. Each has drivers, attempts and
+decisions of its own, and Spark notes the batch as committed when one run has written it to all.
+
 `explore` goes through all states that are reachable, and returns the first violation. `Protocol`
 has the variants that leave out one part of it: each must be found to violate an invariant, or the
 model would prove nothing.
@@ -40,7 +43,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class Protocol:
     """The broker refuses to abort a transaction that is decided."""
     waits_for_log: bool = True
     """After an uncertain append nothing of the group moves until the log was read."""
+    has_targets: bool = True
+    """A decision counts for its target alone."""
 
 
 class Attempt(IntEnum):
@@ -96,6 +103,8 @@ class Step(IntEnum):
     RETURN = 6
     ABORT = 7
     END = 8
+    """It has failed."""
+    RETURNED = 9
 
 
 class Driver(NamedTuple):
@@ -112,6 +121,7 @@ NOBODY: Final = -1
 
 class Decision(NamedTuple):
     batch: int
+    target: int
     driver: int
     members: tuple[int, ...]
 
@@ -119,9 +129,9 @@ class Decision(NamedTuple):
 class World(NamedTuple):
     attempts: tuple[Attempt, ...]
     drivers: tuple[Driver, ...]
-    in_charge: int = NOBODY
-    """The driver that acquired last. Every other one is fenced."""
-    is_claimed: bool = False
+    in_charge: tuple[int, ...] = (NOBODY,)
+    """For each target the driver that acquired last. Every other one is fenced."""
+    is_claimed: tuple[bool, ...] = (False,)
     """Its transaction is open, with the decision's record in it."""
     decisions: tuple[Decision, ...] = ()
     """The decisions that the log has, in their order."""
@@ -132,31 +142,41 @@ class World(NamedTuple):
 
 
 class Job:
-    """A query of `batches` batches of `tasks` tasks, in `runs` runs.
+    """A query of `batches` batches of `tasks` tasks, in `runs` runs, to `targets` targets.
 
     `twice` names the runs in which the first task of each batch has a second attempt.
     """
 
     def __init__(
-        self, tasks: int, runs: int, *, batches: int = 1, twice: tuple[int, ...] = (0,)
+        self,
+        tasks: int,
+        runs: int,
+        *,
+        batches: int = 1,
+        targets: int = 1,
+        twice: tuple[int, ...] = (0,),
     ) -> None:
         self.tasks: Final = range(tasks)
+        self.targets: Final = range(targets)
         self.batches: Final = batches
         self.places: Final = [
-            (batch, run, task)
+            (batch, run, target, task)
             for batch in range(batches)
             for run in range(runs)
+            for target in self.targets
             for task in self.tasks
             for _ in range(2 if task == 0 and run in twice else 1)
         ]
-        """The batch, run and task of each attempt."""
-        self.commits: Final = [(batch, run) for batch in range(batches) for run in range(runs)]
-        """The batch and run of each driver."""
+        """The batch, run, target and task of each attempt."""
+        self.commits: Final = list(product(range(batches), range(runs), self.targets))
+        """The batch, run and target of each driver."""
 
     def begin(self) -> World:
         return World(
             attempts=(Attempt.BEGINS,) * len(self.places),
             drivers=(Driver(),) * len(self.commits),
+            in_charge=(NOBODY,) * len(self.targets),
+            is_claimed=(False,) * len(self.targets),
         )
 
     def choices(self, world: World, number: int) -> Iterator[tuple[int, ...]]:
@@ -202,32 +222,40 @@ def trace(came_from: dict[World, tuple[World, str] | None], world: World) -> str
 
 
 def violation(job: Job, world: World) -> str:
-    decided = [decision.batch for decision in world.decisions]
+    for target in job.targets:
+        wrong = _violation_at(job, world, target)
+        if wrong:
+            return wrong
+    members = sorted(member for decision in world.decisions for member in decision.members)
+    if members != [n for n, state in enumerate(world.attempts) if state is Attempt.COMMITTED]:
+        return "not what was decided"
+    return ""
+
+
+def _violation_at(job: Job, world: World, target: int) -> str:
+    decided = [decision.batch for decision in world.decisions if decision.target == target]
     if len(set(decided)) != len(decided):
         return "twice"
     if decided != sorted(decided):
         return "an older batch after a newer one"
+    here = [(n, place) for n, place in enumerate(job.places) if place[2] == target]
     for batch in range(job.batches):
-        found = [
-            (number, place[2])
-            for number, place in enumerate(job.places)
+        tasks = [
+            place[3]
+            for number, place in here
             if place[0] == batch and world.attempts[number] is Attempt.COMMITTED
         ]
-        tasks = [task for _, task in found]
         if len(tasks) != len(set(tasks)):
             return "twice"
-        if found and len(tasks) != len(job.tasks):
+        if tasks and len(tasks) != len(job.tasks):
             return "half"
         if batch not in decided:
-            if found:
+            if tasks:
                 return "not decided"
             if batch < world.done:
                 return "lost"
-    members = sorted(member for decision in world.decisions for member in decision.members)
-    if members != [n for n, state in enumerate(world.attempts) if state is Attempt.COMMITTED]:
-        return "not what was decided"
-    for number, state in enumerate(world.attempts):
-        if state is Attempt.CLEANED and job.places[number][0] not in decided:
+    for number, place in here:
+        if world.attempts[number] is Attempt.CLEANED and place[0] not in decided:
             return "cleaned although it may be needed"
     return ""
 
@@ -238,24 +266,26 @@ def steps(job: Job, protocol: Protocol, world: World) -> Iterator[tuple[World, s
         for following in _read_log(world, world.uncertain):
             yield following, "the next coordinator reads the log"
     moves = world.uncertain is None or not protocol.waits_for_log
-    for number, (batch, _, _) in enumerate(job.places):
+    for number, (batch, *_) in enumerate(job.places):
         if moves and world.attempts[number] in IS_OPEN:
             yield _ended(world, (number,), Attempt.ABORTED), f"time-out of attempt {number}"
         if batch <= world.done:
-            for state in _attempt(job, world, number, moves=moves):
+            for state in _attempt(job, protocol, world, number, moves=moves):
                 yield _in_state(world, number, state), f"attempt {number}: {state.name.lower()}"
-    for number, (batch, _) in enumerate(job.commits):
+    for number, (batch, *_) in enumerate(job.commits):
         if moves and batch <= world.done:
             what = f"{world.drivers[number].step.name.lower()} of driver {number}"
             for following in _commit(job, protocol, world, number):
                 yield following, what
 
 
-def _attempt(job: Job, world: World, number: int, *, moves: bool) -> Iterator[Attempt]:
+def _attempt(
+    job: Job, protocol: Protocol, world: World, number: int, *, moves: bool
+) -> Iterator[Attempt]:
     """Yield the states that an attempt of a task may come to by itself."""
     state = world.attempts[number]
-    batch = job.places[number][0]
-    is_decided = any(decision.batch >= batch for decision in world.decisions)
+    batch, _, target, _ = job.places[number]
+    is_decided = any(each.batch >= batch for each in _counting(protocol, world, target))
     if state is Attempt.BEGINS:
         if is_decided:
             yield Attempt.LATE
@@ -270,20 +300,25 @@ def _attempt(job: Job, world: World, number: int, *, moves: bool) -> Iterator[At
 def _commit(job: Job, protocol: Protocol, world: World, number: int) -> Iterator[World]:
     """Yield what the next step of a driver may lead to."""
     driver = world.drivers[number]
-    is_leader = world.in_charge == number
+    target = job.commits[number][2]
+    is_leader = world.in_charge[target] == number
     failed = _set(world, number, driver._replace(step=Step.ABORT))
     if driver.step is Step.ACQUIRE:
         for chosen in job.choices(world, number):
             first = Step.CLAIM if protocol.claims_first else Step.READ
             began = _set(world, number, Driver(first, chosen, chosen))
             # What the driver before has left open under this id is aborted.
-            yield began._replace(in_charge=number, is_claimed=False)
+            yield began._replace(
+                in_charge=_with(world.in_charge, target, number),
+                is_claimed=_with(world.is_claimed, target, False),
+            )
     elif driver.step is Step.CLAIM:
         following = Step.READ if protocol.claims_first else Step.DECIDE
         claimed = _set(world, number, driver._replace(step=following))
-        yield claimed._replace(is_claimed=True) if is_leader else failed
+        is_claimed = _with(world.is_claimed, target, True)
+        yield claimed._replace(is_claimed=is_claimed) if is_leader else failed
     elif driver.step is Step.READ:
-        for known in _answers(protocol, world):
+        for known in _answers(protocol, world, target):
             yield _set(world, number, _after_reading(job, protocol, world, number, known))
     elif driver.step in (Step.DECIDE, Step.AGAIN):
         yield failed  # it gives up, or is told that it is fenced by a coordinator that is deposed
@@ -291,26 +326,37 @@ def _commit(job: Job, protocol: Protocol, world: World, number: int) -> Iterator
     elif driver.step is Step.CLEAN:
         yield _cleaned(job, world, number, Step.RETURN)
     elif driver.step is Step.RETURN:
-        ended = _set(world, number, Driver(Step.END))
-        yield ended._replace(done=max(world.done, job.commits[number][0] + 1))
+        ended = _set(world, number, Driver(Step.RETURNED))
+        batch, run, _ = job.commits[number]
+        of_run = [n for n, commit in enumerate(job.commits) if commit[:2] == (batch, run)]
+        is_done = all(ended.drivers[other].step is Step.RETURNED for other in of_run)
+        yield ended._replace(done=max(world.done, batch + 1)) if is_done else ended
     elif driver.step is Step.ABORT:
         may_end = IS_OPEN if protocol.abort_is_checked else (*IS_OPEN, Attempt.COMMITTED)
         aborted = _ended(world, driver.chosen, Attempt.ABORTED, of=may_end)
         yield _set(aborted, number, Driver(Step.END))
 
 
-def _answers(protocol: Protocol, world: World) -> Iterator[tuple[Decision, ...]]:
+def _counting(protocol: Protocol, world: World, target: int) -> tuple[Decision, ...]:
+    """Return the decisions that count for a target."""
+    return tuple(
+        each for each in world.decisions if each.target == target or not protocol.has_targets
+    )
+
+
+def _answers(protocol: Protocol, world: World, target: int) -> Iterator[tuple[Decision, ...]]:
     """Yield the decisions that a reader may be told.
 
     The leader that has just stored the claim knows all. Another one knows those up to some time.
     """
+    decisions = _counting(protocol, world, target)
     if not protocol.reads_decision:
         yield ()
     elif protocol.claims_first:
-        yield world.decisions
+        yield decisions
     else:
-        for count in range(len(world.decisions) + 1):
-            yield world.decisions[:count]
+        for count in range(len(decisions) + 1):
+            yield decisions[:count]
 
 
 def _after_reading(
@@ -333,14 +379,14 @@ def _after_reading(
 
 def _decide(job: Job, protocol: Protocol, world: World, number: int) -> Iterator[World]:
     driver = world.drivers[number]
-    batch = job.commits[number][0]
+    batch, _, target = job.commits[number]
     answered = _set(world, number, driver._replace(step=Step.CLEAN))
     unanswered = _set(world, number, driver._replace(step=Step.AGAIN))
     failed = _set(world, number, driver._replace(step=Step.ABORT))
-    leads = world.in_charge == number and world.is_claimed
-    if driver.step is Step.AGAIN and (
-        world.in_charge == number and Decision(batch, number, driver.chosen) in world.decisions
-    ):
+    is_in_charge = world.in_charge[target] == number
+    leads = is_in_charge and world.is_claimed[target]
+    decision = Decision(batch, target, number, driver.chosen)
+    if driver.step is Step.AGAIN and is_in_charge and decision in world.decisions:
         yield answered  # known by its decision id
         return
     yield unanswered  # the request was lost
@@ -350,12 +396,11 @@ def _decide(job: Job, protocol: Protocol, world: World, number: int) -> Iterator
     if not protocol.cleans_last:
         world = _cleaned(job, world, number, driver.step)
     if not protocol.is_one_decision:
-        yield from _decide_one_by_one(world, number, batch)
+        yield from _decide_one_by_one(world, decision)
         return
     if any(world.attempts[member] not in IS_OPEN for member in driver.chosen):
         yield failed
         return
-    decision = Decision(batch, number, driver.chosen)
     decided = _decided(world, decision)
     yield _set(decided, number, driver._replace(step=Step.CLEAN))
     yield _set(decided, number, driver._replace(step=Step.AGAIN))  # the answer was lost
@@ -364,7 +409,8 @@ def _decide(job: Job, protocol: Protocol, world: World, number: int) -> Iterator
         yield _set(world, number, driver._replace(step=Step.AGAIN))._replace(uncertain=decision)
 
 
-def _decide_one_by_one(world: World, number: int, batch: int) -> Iterator[World]:
+def _decide_one_by_one(world: World, decision: Decision) -> Iterator[World]:
+    number = decision.driver
     driver = world.drivers[number]
     member, *rest = driver.rest
     if world.attempts[member] not in IS_OPEN:
@@ -374,7 +420,7 @@ def _decide_one_by_one(world: World, number: int, batch: int) -> Iterator[World]
     if rest:
         yield _set(ended, number, driver._replace(rest=tuple(rest), step=Step.DECIDE))
     else:
-        decided = _decided(ended, Decision(batch, number, driver.chosen))
+        decided = _decided(ended, decision)
         yield _set(decided, number, driver._replace(step=Step.CLEAN))
 
 
@@ -391,17 +437,20 @@ def _read_log(world: World, uncertain: Decision) -> Iterator[World]:
 def _decided(world: World, decision: Decision) -> World:
     """Return the world after the append of a decision."""
     ended = _ended(world, decision.members, Attempt.COMMITTED)
-    return ended._replace(decisions=(*world.decisions, decision), is_claimed=False)
+    return ended._replace(
+        decisions=(*world.decisions, decision),
+        is_claimed=_with(world.is_claimed, decision.target, False),
+    )
 
 
 def _cleaned(job: Job, world: World, number: int, step: Step) -> World:
     """Return the world after a driver has cleaned up; the broker refuses what is decided."""
-    batch = job.commits[number][0]
+    batch, _, target = job.commits[number]
     driver = world.drivers[number]
     old = tuple(
         attempt
         for attempt, place in enumerate(job.places)
-        if place[0] <= batch and attempt not in driver.chosen
+        if place[0] <= batch and place[2] == target and attempt not in driver.chosen
     )
     cleaned = _ended(world, old, Attempt.CLEANED)
     return _set(cleaned, number, driver._replace(step=step))
@@ -422,10 +471,12 @@ def _ended(
 
 
 def _in_state(world: World, number: int, state: Attempt) -> World:
-    attempts = (*world.attempts[:number], state, *world.attempts[number + 1 :])
-    return world._replace(attempts=attempts)
+    return world._replace(attempts=_with(world.attempts, number, state))
 
 
 def _set(world: World, number: int, driver: Driver) -> World:
-    drivers = (*world.drivers[:number], driver, *world.drivers[number + 1 :])
-    return world._replace(drivers=drivers)
+    return world._replace(drivers=_with(world.drivers, number, driver))
+
+
+def _with(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
+    return (*values[:number], value, *values[number + 1 :])

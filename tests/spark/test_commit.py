@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
-from odradek.client.blocking import Consumer, Producer, Transaction
+from odradek.client.blocking import Aborted, Admin, Consumer, Fenced, Producer, Transaction
 from odradek.client.spark import decisions as decisions_module
 from odradek.client.spark.batch_encoder import RecordColumns, encode
 from odradek.client.spark.commit import BatchCommit, StaleDriver
 from odradek.client.spark.decisions import Decision
+from odradek.client.spark.members import transactional_id
 from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
-from odradek.client.spark.options import WriteOptions
+from odradek.client.spark.options import Application, WriteOptions
 from odradek.client.types import OffsetAndMetadata
 from tests.peers.kafka import RealKafka
 from tests.spark.conftest import CreateTopic, ReadTopic
@@ -92,6 +94,158 @@ def test_without_a_batch_id_every_commit_writes(
     assert commit(BatchCommit(options, "job"), None, batches_of(topic, b"x"))
     assert commit(BatchCommit(options, "job"), None, batches_of(topic, b"x"))
     assert [record.value for record in read_topic(topic)] == [b"x", b"x"]
+
+
+APPLICATION = Application(application_id="app", version=0)
+
+
+def made_anew(options: WriteOptions, topic: str) -> None:
+    with Admin(options.bootstrap) as admin:
+        admin.delete_topics(topic)
+        admin.create_topic(topic, partitions=2)
+
+
+def written(batch_commit: BatchCommit, topic: str, batch_id: int, value: bytes) -> bool:
+    return commit(batch_commit, batch_id, batches_of(topic, value))
+
+
+def test_a_batch_for_two_topics_is_not_lost_for_the_second_one(
+    options: WriteOptions, create_topic: CreateTopic, read_topic: ReadTopic
+) -> None:
+    topics = [create_topic(), create_topic()]
+    for batch_id in range(3):
+        for topic in topics:
+            to_topic = replace(
+                options,
+                topic=topic,
+                application=APPLICATION,
+            )
+            assert written(BatchCommit(to_topic, "app"), topic, batch_id, b"%d" % batch_id)
+            assert not written(BatchCommit(to_topic, "app"), topic, batch_id, b"again")
+    for topic in topics:
+        assert [record.value for record in read_topic(topic)] == [b"0", b"1", b"2"]
+
+
+def test_two_targets_are_written_at_the_same_time(
+    options: WriteOptions, create_topic: CreateTopic, read_topic: ReadTopic
+) -> None:
+    one, two = create_topic(), create_topic()
+    other = BatchCommit(replace(options, topic=two), "query")
+
+    class WithAnother(BatchCommit):
+        def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
+            assert written(other, two, batch_id, b"two")
+            return super().is_decided(batch_id, hint, offset)
+
+    assert written(WithAnother(replace(options, topic=one), "query"), one, 0, b"one")
+    assert [record.value for record in read_topic(one)] == [b"one"]
+    assert [record.value for record in read_topic(two)] == [b"two"]
+
+
+def test_a_topic_that_was_made_anew_is_written_again(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    to_topic = replace(options, topic=topic)
+    assert written(BatchCommit(to_topic, "query"), topic, 4, b"old")
+    made_anew(options, topic)
+    assert written(BatchCommit(to_topic, "query"), topic, 4, b"new")
+    assert not written(BatchCommit(to_topic, "query"), topic, 4, b"again")
+    assert [record.value for record in read_topic(topic)] == [b"new"]
+
+
+def test_a_topic_that_is_made_anew_while_a_batch_is_written_does_not_get_half_of_it(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    to_topic = replace(options, topic=topic)
+
+    class MadeAnewMeanwhile(BatchCommit):
+        def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
+            made_anew(options, topic)
+            return super().is_decided(batch_id, hint, offset)
+
+    with pytest.raises(CommitRefused, match="was deleted or made anew while query wrote to it"):
+        written(MadeAnewMeanwhile(to_topic, "query"), topic, 0, b"half")
+    assert written(BatchCommit(to_topic, "query"), topic, 0, b"whole")
+    assert [record.value for record in read_topic(topic)] == [b"whole"]
+
+
+def test_a_write_by_rows_and_one_with_a_topic_share_no_decision(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    assert written(BatchCommit(options, "app"), topic, 3, b"by rows")
+    assert written(BatchCommit(replace(options, topic=topic), "app"), topic, 3, b"by option")
+    assert not written(BatchCommit(options, "app"), topic, 3, b"again")
+    assert len(read_topic(topic)) == 2
+
+
+def test_a_new_checkpoint_of_the_same_application_is_not_taken_for_the_old_one(
+    options: WriteOptions, topic: str, read_topic: ReadTopic
+) -> None:
+    to_topic = replace(options, topic=topic, application=APPLICATION)
+    for query in ("old", "new"):
+        for batch_id in range(2):
+            value = f"{query} {batch_id}".encode()
+            assert written(BatchCommit(to_topic, "app", query), topic, batch_id, value)
+            # The checkpoint was moved or restored: it has the same id.
+            assert not written(BatchCommit(to_topic, "app", query), topic, batch_id, b"again")
+    assert len(read_topic(topic)) == 4
+
+
+def test_what_is_skipped_is_a_line_that_says_what_it_was_taken_for(
+    options: WriteOptions, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    to_topic = replace(options, topic=topic, application=APPLICATION)
+    assert written(BatchCommit(to_topic, "app", "query"), topic, 1, b"one")
+    assert caplog.records == []
+    assert not written(BatchCommit(to_topic, "app", "query"), topic, 1, b"one")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"Batch 1 of app is not written to the topic {topic} (id ")
+    assert "taken for a repetition: the decision at offset" in line
+    assert "retry" not in line
+    caplog.clear()
+    assert not written(BatchCommit(to_topic, "app"), topic, 1, b"by hand")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "This write has no query id (it ran outside foreachBatch), so it cannot be told" in line
+
+
+def decided_by_an_earlier_version(options: WriteOptions, write_id: str, batch_id: int) -> None:
+    """Write a decision without a target."""
+    decisions = BatchCommit(options, write_id).decisions
+    decisions.ensure_topic()
+    with Producer(options.bootstrap) as producer:
+        value = b'{"version": 1, "batch": %d, "records": 1, "members": 0}' % batch_id
+        place = decisions.place
+        producer.send(place.topic, value, key=write_id.encode(), partition=place.partition).result()
+
+
+def test_a_decision_of_an_earlier_version_counts_for_the_batch_after_the_upgrade(
+    options: WriteOptions,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    decided_by_an_earlier_version(options, "query", 7)
+    topics = [create_topic(), create_topic()]
+    for topic in topics:
+        to_topic = replace(options, topic=topic)
+        assert not written(BatchCommit(to_topic, "query"), topic, 7, b"seven")
+        assert "is of an earlier version, which did not note the target" in caplog.text
+        caplog.clear()
+        with pytest.raises(StaleDriver, match=r"batch 7 has been .* of an earlier version"):
+            written(BatchCommit(to_topic, "query"), topic, 6, b"six")
+        assert written(BatchCommit(to_topic, "query"), topic, 8, b"eight")
+        assert not written(BatchCommit(to_topic, "query"), topic, 8, b"again")
+        assert [record.value for record in read_topic(topic)] == [b"eight"]
+
+
+def test_a_driver_of_an_earlier_version_that_was_given_up_is_fenced(
+    options: WriteOptions, topic: str
+) -> None:
+    earlier = transactional_id(f"{options.prefix}.query", "driver")
+    with Producer(options.bootstrap, transactional_id=earlier) as old:
+        assert written(BatchCommit(replace(options, topic=topic), "query"), topic, 0, b"new")
+        with pytest.raises((Fenced, Aborted)), old.transaction() as transaction:
+            transaction.send(topic, b"old").result()
 
 
 class Overtaken(BatchCommit):
@@ -174,7 +328,9 @@ def test_the_record_decides_where_the_groups_offset_is_forgotten(
 
         def __init__(self) -> None:
             super().__init__(options, "query")
-            self.decisions.hint = lambda **_: Decision(batch_id=-1, offset=-1)  # type: ignore[method-assign]
+            self.decisions.hint = lambda **_: Decision(  # type: ignore[method-assign]
+                scope=self.scope, batch_id=-1, offset=-1
+            )
 
     commit(BatchCommit(options, "query"), 4, batches_of(topic, b"four"))
     commit(BatchCommit(options, "other"), 9, batches_of(topic, b"nine"))

@@ -11,8 +11,16 @@ from tests.spark.commit_model import Job, Protocol, explore
         (Job(2, 2, twice=(0, 1)), 50_000),
         (Job(1, 2, batches=2, twice=()), 50_000),
         (Job(0, 2, batches=2), 1_000),
+        (Job(1, 1, targets=2, twice=()), 500),
+        (Job(0, 2, targets=2), 1_000),
     ],
-    ids=["two tasks with zombies", "two batches", "relayed records only"],
+    ids=[
+        "two tasks with zombies",
+        "two batches",
+        "relayed records only",
+        "two targets",
+        "relayed records to two targets",
+    ],
 )
 def test_a_batch_is_committed_once_and_as_a_whole_whatever_dies_and_times_out(
     job: Job, at_least: int
@@ -53,3 +61,8 @@ def test_without_one_of_its_parts_the_model_finds_what_goes_wrong(
 def test_a_driver_that_goes_on_behind_a_newer_batch_writes_its_own_again() -> None:
     _, wrong = explore(Job(1, 2, batches=2, twice=()), Protocol(stops_when_stale=False))
     assert wrong.startswith("twice"), wrong
+
+
+def test_a_batch_is_lost_for_its_second_target_where_a_decision_has_no_target() -> None:
+    _, wrong = explore(Job(0, 1, targets=2), Protocol(has_targets=False))
+    assert wrong.startswith("lost"), wrong

@@ -26,7 +26,7 @@ from odradek.protocol.state_topics import (
     encode_value,
 )
 from tests.conftest import BROKER_SETTINGS
-from tests.spark.conftest import CreateTopic, ReadTopic
+from tests.spark.conftest import ReadTopic
 from tests.spark.test_task_writer import many, words_in
 
 LAST = 32_766
@@ -54,13 +54,16 @@ def bootstrap(broker: RunningBroker) -> str:
 def planted(broker: RunningBroker) -> dict[str, int]:
     """The producer ids that the drivers of the queries `e<epoch>` have at their epoch."""
     first_ids = {}
+    with Admin(broker.address) as admin:
+        for epoch in EPOCHS:
+            admin.create_topic(f"t{epoch}", partitions=2)
     for epoch in EPOCHS:
-        query = BatchCommit(options_of(broker.address, "t"), f"e{epoch}")
+        query = BatchCommit(options_of(broker.address, f"t{epoch}"), f"e{epoch}")
         query.commit(0, [TaskMessage(write_id=f"e{epoch}", batch_id=0)])
         first_ids[f"e{epoch}"] = identity(query)[0]
     with Producer(broker.address, client_id=ADMIN_CLIENT) as producer:
         for epoch in EPOCHS:
-            query = BatchCommit(options_of(broker.address, "t"), f"e{epoch}")
+            query = BatchCommit(options_of(broker.address, f"t{epoch}"), f"e{epoch}")
             at_the_end = TransactionLogValue(
                 producer_id=first_ids[f"e{epoch}"],
                 producer_epoch=epoch,
@@ -121,10 +124,9 @@ def test_a_zombie_decides_nothing_across_the_drivers_change_of_producer_id(
     epoch: int,
     broker: RunningBroker,
     planted: dict[str, int],
-    create_topic: CreateTopic,
     read_topic: ReadTopic,
 ) -> None:
-    query, topic = f"e{epoch}", create_topic(partitions=2)
+    query, topic = f"e{epoch}", f"t{epoch}"
     options = options_of(broker.address, topic)
     assert identity(BatchCommit(options, query)) == (planted[query], epoch)
 

@@ -19,9 +19,15 @@ BATCH = TopicBatch(topic="t", partition=0, record_count=2, data=b"x" * 100)
 
 
 def message(
-    *, write_id: str = "query", batch_id: int | None = 3, version: int = MESSAGE_VERSION
+    *,
+    write_id: str = "query",
+    batch_id: int | None = 3,
+    query_id: str | None = None,
+    version: int = MESSAGE_VERSION,
 ) -> TaskMessage:
-    return TaskMessage(write_id=write_id, batch_id=batch_id, batches=(BATCH,), version=version)
+    return TaskMessage(
+        write_id=write_id, batch_id=batch_id, query_id=query_id, batches=(BATCH,), version=version
+    )
 
 
 def committer(relay_max_bytes: int) -> Committer:
@@ -38,9 +44,10 @@ def test_a_message_travels_as_spark_sends_it() -> None:
     ("messages", "sentence"),
     [
         ([message(), None], "Task 1 of 2 has no result to commit: nothing is written."),
-        ([message(version=9)], "version 9 of the message, and this driver knows version 2: inst"),
+        ([message(version=9)], "version 9 of the message, and this driver knows version 3: inst"),
         ([message(), message(batch_id=4)], "The tasks belong to different writes"),
         ([message(), message(write_id="other")], "The tasks belong to different writes"),
+        ([message(), message(query_id="other")], "The tasks belong to different writes"),
     ],
 )
 def test_what_is_not_complete_or_not_understood_is_refused(

@@ -1,5 +1,6 @@
 """A real local Spark reads and writes: by name, as tables and as streams."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,12 @@ def send_numbers(producer: Producer, topic: str, numbers: range) -> None:
     for number in numbers:
         producer.send(topic, b"%d" % number, key=b"k%d" % (number % 5))
     producer.flush()
+
+
+def forget_commits(checkpoint: Path) -> None:
+    """Let Spark run the latest batch again."""
+    for done in checkpoint.glob("commits/*"):  # the hidden ones, too
+        done.unlink()
 
 
 def numbers_in(read_topic: ReadTopic, topic: str) -> list[int]:
@@ -238,13 +245,27 @@ def test_a_batch_that_spark_replays_is_skipped(
     source, target = create_topic(partitions=2), create_topic(partitions=2)
     send_numbers(producer, source, range(100))
     run_query(source, target, tmp_path)
-    for done in tmp_path.glob("commits/*"):  # Spark forgets that it has committed
-        done.unlink()
-    for done in tmp_path.glob("commits/.*"):
-        done.unlink()
+    forget_commits(tmp_path)
     send_numbers(producer, source, range(100, 150))
     run_query(source, target, tmp_path)
     assert numbers_in(read_topic, target) == list(range(150))
+
+
+def test_a_copied_checkpoint_that_writes_elsewhere_loses_no_batch(
+    run_query: StartQuery,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    producer: Producer,
+    tmp_path: Path,
+) -> None:
+    source, target, elsewhere = create_topic(), create_topic(), create_topic()
+    send_numbers(producer, source, range(20))
+    run_query(source, target, tmp_path / "original")
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    forget_commits(tmp_path / "copy")
+    run_query(source, elsewhere, tmp_path / "copy")
+    assert numbers_in(read_topic, elsewhere) == list(range(20))
+    assert numbers_in(read_topic, target) == list(range(20))
 
 
 def test_each_batch_may_be_written_by_hand(
@@ -278,6 +299,38 @@ def test_each_batch_may_be_written_by_hand(
     )
     query.awaitTermination()
     assert numbers_in(read_topic, target) == [45, 46, 47, 48, 49]
+
+
+def test_one_application_writes_each_batch_to_two_topics_once_for_each_checkpoint(
+    spark: SparkSession,
+    bootstrap: str,
+    write: WriteFrame,
+    create_topic: CreateTopic,
+    read_topic: ReadTopic,
+    producer: Producer,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    source, targets, application = create_topic(), [create_topic(), create_topic()], unique("app")
+    send_numbers(producer, source, range(20))
+
+    def write_both(frame: DataFrame, batch_id: int) -> None:
+        for topic in targets:
+            write(frame.select("value"), topic=topic, txnAppId=application, txnVersion=batch_id)
+
+    def run(checkpoint: Path) -> list[list[int]]:
+        reader = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
+        frame = reader.options(subscribe=source, startingOffsets="earliest").load()
+        writer = frame.writeStream.foreachBatch(write_both).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+        return [numbers_in(read_topic, topic) for topic in targets]
+
+    once = list(range(20))
+    assert run(tmp_path / "first") == [once, once]
+    (tmp_path / "first").rename(tmp_path / "moved")
+    forget_commits(tmp_path / "moved")
+    assert run(tmp_path / "moved") == [once, once]
+    assert run(tmp_path / "new") == [sorted(once * 2)] * 2
 
 
 def test_a_read_begins_and_ends_at_times(

@@ -16,11 +16,14 @@ from odradek.client.spark.members import (
     Attempt,
     attempts_of_group,
     batch_of_member,
+    group_name,
+    group_of,
     open_members,
 )
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.refused_rows import WrongRow
+from odradek.client.spark.scope import find_scope
 from odradek.client.spark.task_writer import TaskTooLarge, TaskWriter
 from tests.spark.conftest import CreateTopic, ReadTopic
 
@@ -74,7 +77,9 @@ def words_in(read_topic: ReadTopic, topic: str) -> dict[str, int]:
 
 def open_ids(options: WriteOptions, up_to: int | None = None) -> list[str]:
     with Admin(options.bootstrap) as admin:
-        found = open_members(admin, attempts_of_group(f"{options.prefix}.query"), up_to)
+        scope = find_scope(admin, options, "query", None)
+        group = group_name(options.prefix, scope)
+        found = open_members(admin, attempts_of_group(group), up_to)
     return [each.transactional_id for each in found]
 
 
@@ -209,7 +214,9 @@ def test_a_transaction_that_has_ended_before_the_decision_stops_the_batch(
 ) -> None:
     first, second = (write(options, attempt(number), many("x")) for number in range(2))
     assert second.transaction is not None
-    with TransactionGroup(options.bootstrap, f"{options.prefix}.query") as group:
+    with TransactionGroup(
+        options.bootstrap, group_of(second.transaction.transactional_id)
+    ) as group:
         group.abort([second.transaction])  # as the time-out does
     with pytest.raises(CommitRefused, match=r"^Batch 0 of query was not committed, and nothing"):
         BatchCommit(options, "query").commit(0, [first, second])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -40,9 +41,12 @@ def test_queries_what_they_committed_and_what_they_left_open(
     (query,) = [json.loads(line) for line in before.splitlines()]
     assert query["committed_ms"] > 0
     del query["committed_ms"]
+    assert UUID(query.pop("topic_id"))
     has_groups = query["tasks"] == 1  # a real Kafka has none, and its driver writes for the tasks
     assert query == {
         "query": "orders",
+        "checkpoint": None,
+        "topic": options.topic,
         "batch": 7,
         "records": 5,
         "tasks": int(has_groups),

@@ -1,0 +1,51 @@
+"""The sink of Spark: what would skip a batch that was never written, or write one twice."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+COMMITS: Final = "tests/spark/test_commit.py::test_"
+SCOPE: Final = "client/spark/scope.py"
+
+SINK_BUGS: Final = (
+    Planted(
+        bug="a decision of the sink counts for every topic",
+        file=SCOPE,
+        old="            (self.topic, other.topic),\n"
+        "            (self.topic_id, other.topic_id),\n",
+        new="",
+        tests=(f"{COMMITS}a_batch_for_two_topics_is_not_lost_for_the_second_one",),
+    ),
+    Planted(
+        bug="a decision of the sink counts for a topic that was made anew",
+        file=SCOPE,
+        old="            (self.topic_id, other.topic_id),\n",
+        new="",
+        tests=(f"{COMMITS}a_topic_that_was_made_anew_is_written_again",),
+    ),
+    Planted(
+        bug="a decision of the sink counts for every checkpoint of an application",
+        file=SCOPE,
+        old="            (self.query_id, other.query_id),\n",
+        new="",
+        tests=(f"{COMMITS}a_new_checkpoint_of_the_same_application_is_not_taken_for_the_old_one",),
+    ),
+    Planted(
+        bug="a decision without a target is not believed after the upgrade",
+        file=SCOPE,
+        old="            return cls(write_id=name)\n",
+        new='            return cls(write_id="")\n',
+        tests=(
+            f"{COMMITS}a_decision_of_an_earlier_version_counts_for_the_batch_after_the_upgrade",
+        ),
+    ),
+    Planted(
+        bug="a topic that is made anew while a batch is written gets a part of it",
+        file="client/spark/commit.py",
+        old="            self.check_target(members)\n",
+        new="",
+        tests=(
+            f"{COMMITS}a_topic_that_is_made_anew_while_a_batch_is_written_does_not_get_half_of_it",
+        ),
+    ),
+)
