@@ -128,7 +128,7 @@ def serve(
     assignments: tuple[str, ...],
     ignore_unknown: bool,
 ) -> None:
-    """Run a broker until it is stopped with Ctrl-C or SIGTERM.
+    """Run a broker until it is stopped with Ctrl-C, SIGTERM, or the end of its terminal.
 
     All settings are in docs/configuration.md.
     """

@@ -27,6 +27,7 @@ from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.system import (
+    has_terminal,
     host_name,
     is_address,
     is_loopback,
@@ -225,9 +226,17 @@ async def _wait_for_signal(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
+    # SIGHUP: the terminal is closed. To a service it means that it may read its settings anew. It
+    # is ignored from the start under nohup, and stays so.
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    hangups = () if is_ignored else (signal.SIGHUP,)
+    in_terminal = has_terminal()
+    with trio.open_signal_receiver(*STOP_SIGNALS, *hangups) as signals:
         task_status.started()
         async for number in signals:
+            if number == signal.SIGHUP and not in_terminal:
+                LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
+                continue
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()
             if not has_started.is_set():

@@ -326,6 +326,15 @@ def is_wildcard(host: str) -> bool:
     return is_address(host) and ipaddress.ip_address(host).is_unspecified
 
 
+def has_terminal() -> bool:
+    """Return True if this process gets SIGHUP when a terminal is closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 def host_name() -> str:
     """Return the name of this machine."""
     return socket.gethostname()

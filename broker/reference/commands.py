@@ -22,8 +22,10 @@ INTRODUCTION: Final = """\
 
 `odradek COMMAND --help` prints the same text. A command that fails prints a sentence to standard
 error and ends with status 1, or with status 2 for a wrong option. Ctrl-C ends a command with status
-130, SIGTERM with 143: both leave the group, and abort the transaction, that the command has. With
-status 0 `odradek serve` ends after both, and `odradek txn watch` after Ctrl-C. A command that
+130, SIGTERM with 143, SIGHUP (the end of the terminal) with 129: all leave the group, and abort the
+transaction, that the command has. With status 0 `odradek serve` ends after each of them, and
+`odradek txn watch` after Ctrl-C. `odradek serve` ignores SIGHUP where it has no terminal, and each
+command ignores it under `nohup`. A command that
 deletes or moves something asks first if standard input is a terminal, unless `--yes` is given; in
 a script it does not ask. `odradek cluster elect --unclean` asks in a script, too. An answer other
 than yes ends it with status 1. Commands that connect to a broker work with other Kafka brokers,

@@ -33,8 +33,9 @@ APPEARS_S: Final = 1.0
 """The time that a command waits for a topic or a broker that is not there. It may be new."""
 LOOK_S: Final = 0.1
 NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.BROKER_ID_NOT_REGISTERED)
-TERMINATED: Final = 128 + signal.SIGTERM
-"""The exit status after SIGTERM, as a shell gives it to a process that the signal has killed."""
+KILLED_BY: Final = 128
+"""What a shell adds to the signal that has killed a process, for its exit status."""
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 SECONDS_MAX: Final = 10**9
 """Thirty years. In milliseconds it fits into every clock and every request."""
 INT16_MAX: Final = 2**15 - 1
@@ -84,7 +85,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         # The error has all that the client logs before it.
         logging.getLogger("odradek.client").addHandler(logging.NullHandler())
         try:
-            with _left_by_sigterm():
+            with _left_by_signals():
                 return command(*args, **kwargs)
         except BrokenPipeError:
             # Python would complain again when it flushes standard output at the end.
@@ -99,21 +100,28 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 
 @contextmanager
-def _left_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: it leaves its group, and aborts its transaction."""
+def _left_by_signals() -> Iterator[None]:
+    """Let SIGTERM end a command as Ctrl-C does: it leaves its group, and aborts its transaction.
+
+    The same for SIGHUP, when the terminal is closed. Under nohup it stays ignored.
+    """
+    before = {number: signal.getsignal(number) for number in ENDING}
+    wanted = [number for number in ENDING if before[number] is not signal.SIG_IGN]
     try:
-        before = signal.signal(signal.SIGTERM, _end)
+        for number in wanted:
+            signal.signal(number, _end)
     except ValueError:  # not in the main thread: a program that calls the command
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        for number in wanted:
+            signal.signal(number, before[number] or signal.SIG_DFL)
 
 
-def _end(*_: object) -> NoReturn:
-    sys.exit(TERMINATED)
+def _end(number: int, _: object) -> NoReturn:
+    sys.exit(KILLED_BY + number)
 
 
 def confirm(question: str) -> None:

@@ -56,11 +56,16 @@ def test_a_member_that_gets_no_partition_says_who_has_them(run: Run) -> None:
     assert place_of(run, group) == (1, 0)
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_a_signal_lets_a_reader_leave_its_group(
     run: Run, sent: signal.Signals, status: int
 ) -> None:
-    """SIGTERM killed it, as `timeout` and systemd send it, and nothing was read for 45 seconds."""
+    """SIGTERM killed it, as `timeout` and systemd send it, and nothing was read for 45 seconds.
+
+    So did SIGHUP, when the terminal was closed.
+    """
     topic, group = topic_with(run, "one"), name_of("group")
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
