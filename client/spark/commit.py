@@ -60,7 +60,7 @@ from odradek.client.spark.members import (
 from odradek.client.spark.messages import CommitRefused, TaskMessage
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
 from odradek.client.spark.refused_rows import Sent
-from odradek.client.spark.scope import Scope, find_scope, find_topic_id
+from odradek.client.spark.scope import Scope, find_scope
 from odradek.client.types import OffsetAndMetadata
 from odradek.protocol.errors import ErrorCode
 
@@ -295,8 +295,8 @@ class BatchCommit:
         last one, the topic was not made anew in between.
         """
         with self._admin() as admin:
-            now = find_topic_id(admin, self._options.topic)
-        if now == self.scope.topic_id and all(
+            now = find_scope(admin, self._options, self._write_id, self._query_id)
+        if now == self.scope and all(
             group_of(each.transactional_id) == self.group_name for each in members
         ):
             return

@@ -3,12 +3,17 @@
 Offsets are mappings {topic: {partition: offset}}. In JSON, in options and in Spark's checkpoint,
 partitions are strings: `{"orders":{"0":23}}`. The offsets of a micro-batch are decided once, when
 its end is chosen, and are the same if Spark runs the batch again.
+
+An offset belongs to a topic, and not to a name: a topic that was deleted and made anew has other
+records at the same offsets. So the checkpoint has the ids of the topics beside the offsets (`IDS`).
+Checkpoints of earlier versions have none, and what has no id is taken for the topic of that name.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+from uuid import UUID
 
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
 
@@ -16,9 +21,13 @@ Offsets = dict[TopicPartition, int]
 StartingOffsets = int | Offsets
 """`EARLIEST`, `LATEST`, or an offset for each partition, which may be `EARLIEST` or `LATEST`."""
 EndingOffsets = int | Offsets
+TopicIds = dict[str, UUID]
+"""The ids of topics by name, of those whose id is known."""
 
 INITIAL: Final = "$initial"
 """The key of a stream's first offsets beside the end of its first batch. No topic has this name."""
+IDS: Final = "$ids"
+"""The key of the ids of topics beside their offsets."""
 
 
 class OffsetError(ValueError):
@@ -37,6 +46,8 @@ class OffsetRange:
     partition: int
     start: int
     end: int
+    topic_id: UUID | None = None
+    """The topic that the offsets belong to; None if its id is not known."""
 
     @property
     def size(self) -> int:
@@ -51,6 +62,8 @@ def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
     """Read offsets from JSON. Raises `OffsetError`, also for negative offsets not in `allowed`."""
     offsets = {}
     for topic, partitions in _json_object(text, "topics").items():
+        if topic in (INITIAL, IDS):  # these offsets were copied from a checkpoint
+            continue
         if not isinstance(partitions, dict):
             raise OffsetError(f'{topic} needs partitions, as in {{"{topic}":{{"0":23}}}}')
         for partition, offset in partitions.items():
@@ -96,22 +109,41 @@ def _json_object(text: str, of: str) -> dict[str, Any]:
     return parsed
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def to_json(
+    offsets: Mapping[TopicPartition, int], ids: Mapping[str, UUID] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return offsets as JSON for Spark. Equal offsets make equal text, which Spark compares."""
-    as_json: dict[str, dict[str, int]] = {}
+    as_json: dict[str, dict[str, Any]] = {}
     for topic, partition in sorted(offsets):
         as_json.setdefault(topic, {})[str(partition)] = offsets[TopicPartition(topic, partition)]
+    if ids:
+        as_json[IDS] = {topic: str(ids[topic]) for topic in sorted(ids)}
     return as_json
 
 
 def from_json(as_json: Mapping[str, Any]) -> Offsets:
-    """Return the offsets of JSON from `to_json`, without `INITIAL`."""
+    """Return the offsets of JSON from `to_json`, without `INITIAL` and `IDS`."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in as_json.items()
-        if topic != INITIAL
+        if topic not in (INITIAL, IDS)
         for partition, offset in partitions.items()
     }
+
+
+def ids_from_json(as_json: Mapping[str, Any]) -> TopicIds:
+    """Return the ids of topics in JSON from `to_json`."""
+    return {topic: UUID(topic_id) for topic, topic_id in as_json.get(IDS, {}).items()}
+
+
+def made_anew(before: TopicIds, after: TopicIds) -> set[str]:
+    """Return the topics that have another id after than before."""
+    return {topic for topic in before.keys() & after.keys() if before[topic] != after[topic]}
+
+
+def without_topics(offsets: Offsets, topics: set[str]) -> Offsets:
+    """Return the offsets of all other topics."""
+    return {name: offset for name, offset in offsets.items() if name.topic not in topics}
 
 
 def resolve(
@@ -244,9 +276,8 @@ def _split(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     """Yield a range in parts of equal size, none of them empty."""
     parts = max(1, min(parts, whole.size))
     for number in range(parts):
-        yield OffsetRange(
-            topic=whole.topic,
-            partition=whole.partition,
+        yield replace(
+            whole,
             start=whole.start + whole.size * number // parts,
             end=whole.start + whole.size * (number + 1) // parts,
         )

@@ -207,7 +207,10 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     poll_timeout_ms: int = POLL_TIMEOUT_MS
+    client: ClientOptions = field(default_factory=ClientOptions)
+    """The options of each client of the reader."""
     consumer: ConsumerOptions = field(default_factory=ConsumerOptions)
+    """The further options of its consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,13 +265,18 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         max_trigger_delay_ms=given.get("maxTriggerDelay", duration_ms, MAX_TRIGGER_DELAY_MS),
         max_offsets_per_trigger=given.get("maxOffsetsPerTrigger", positive, None),
         poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", positive, POLL_TIMEOUT_MS),
-        consumer=cast(
-            ConsumerOptions,
+        client=cast(
+            ClientOptions,
             given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
                 retry_backoff_ms=("kafka.retry.backoff.ms", positive),
                 max_block_ms=("kafka.default.api.timeout.ms", positive),
+            ),
+        ),
+        consumer=cast(
+            ConsumerOptions,
+            given.present(
                 isolation_level=("kafka.isolation.level", isolation),
                 fetch_max_bytes=("kafka.fetch.max.bytes", positive),
                 partition_fetch_bytes=("kafka.max.partition.fetch.bytes", positive),

@@ -4,23 +4,31 @@ A task reads one range of one partition, the offsets [start, end), which the dri
 end was the last stable offset at that time, so every transaction before it has ended, and a task
 never waits for a transaction. A range may have fewer records than offsets, because markers and
 aborted records have offsets too.
+
+A range belongs to a topic with an id. A task looks at the topic's id before it reads and when it
+has read. An id never comes back, so if it is the same, everything between was of this topic.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Final, Self
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from odradek.client.blocking import Consumer
-from odradek.client.config import MIB, ConsumerOptions
+from odradek.client.blocking import Admin, Consumer
+from odradek.client.config import MIB, ClientOptions, ConsumerOptions
 from odradek.client.consuming.fetched import damaged
 from odradek.client.errors import OffsetOutOfRange
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
 from odradek.client.spark.offsets import (
+    DataLossError,
     OffsetRange,
     Offsets,
+    TopicIds,
     at_times,
     for_each,
     plan_ranges,
@@ -30,11 +38,13 @@ from odradek.client.spark.offsets import (
     split_ranges,
 )
 from odradek.client.spark.options import FIRST_CONNECT_MS, ReadOptions, Topics
+from odradek.client.spark.topic_ids import find_topic_id, find_topic_ids
 from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
 from odradek.protocol.errors import KafkaError
 
 CHUNK_BYTES: Final = 4 * MIB
 """The bytes that are decoded at once into one Arrow batch for Spark: about 30,000 small rows."""
+LOGGER: Final = logging.getLogger("odradek.spark")
 FETCH_TIMEOUT_MS: Final = 1_000
 """The time without records after which a task asks why none came."""
 
@@ -53,8 +63,10 @@ class PartitionOffsets:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._topics = options.topics
-        begun: ConsumerOptions = {**options.consumer, "first_connect_ms": FIRST_CONNECT_MS}
-        self._consumer = Consumer(options.bootstrap, **begun)
+        client: ClientOptions = {**options.client, "first_connect_ms": FIRST_CONNECT_MS}
+        consumer: ConsumerOptions = {**client, **options.consumer}
+        self._consumer = Consumer(options.bootstrap, **consumer)
+        self._admin = Admin(options.bootstrap, **client)
 
     def __enter__(self) -> Self:
         self._consumer.__enter__()
@@ -64,7 +76,9 @@ class PartitionOffsets:
         self.close()
 
     def close(self) -> None:
-        self._consumer.close()
+        with ExitStack() as stack:
+            stack.callback(self._consumer.close)
+            stack.callback(self._admin.close)
 
     def partitions(self, *, allow_missing: bool = False) -> list[TopicPartition]:
         """Return the partitions to read, as they are now.
@@ -79,6 +93,13 @@ class PartitionOffsets:
             for name in choose_topics(self._topics, there, allow_missing=allow_missing)
             for partition in sorted(self._consumer.partitions_for(name))
         ]
+
+    def ids(self, partitions: Iterable[TopicPartition]) -> TopicIds:
+        """Return the ids of the topics, as far as the broker has some.
+
+        Ask for them before offsets: if a topic is made anew in between, its tasks find another id.
+        """
+        return find_topic_ids(self._admin, [partition.topic for partition in partitions])
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self._consumer.beginning_offsets(list(partitions))
@@ -161,27 +182,43 @@ class BatchReader(DataSourceReader):
         options = self._options
         with PartitionOffsets(options) as broker:
             partitions = broker.partitions()
+            ids = broker.ids(partitions)
             known = broker.known(partitions)
             start, end = broker.starting(partitions, known), broker.ending(partitions, known)
-        return plan_tasks(options, start, end, known["earliest"])
+        return plan_tasks(options, start, end, known["earliest"], ids)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)
 
 
 def plan_tasks(
-    options: ReadOptions, start: Offsets, end: Offsets, earliest: Offsets
+    options: ReadOptions,
+    start: Offsets,
+    end: Offsets,
+    earliest: Offsets,
+    ids: TopicIds,
+    losses: Iterable[str] = (),
 ) -> list[InputPartition]:
-    """Return a task for each range. Raises `DataLossError` for a loss, unless that is allowed."""
-    ranges, losses = split_plan(plan_ranges(start, end, earliest=earliest))
-    if options.fail_on_data_loss:
-        report_losses(losses)
+    """Return a task for each range. Raises `DataLossError` for a loss, unless that is allowed.
+
+    `losses` are those that the caller has found.
+    """
+    ranges, more = split_plan(plan_ranges(start, end, earliest=earliest))
+    note_losses(options, [*losses, *more])
     split = split_ranges(
-        ranges,
+        [replace(offsets, topic_id=ids.get(offsets.topic)) for offsets in ranges],
         min_ranges=options.min_partitions,
         max_offsets=options.max_records_per_partition,
     )
     return [RangePartition(offsets) for offsets in split]
+
+
+def note_losses(options: ReadOptions, losses: list[str]) -> None:
+    """Raise `DataLossError` if there are losses, or log them if they are allowed."""
+    if options.fail_on_data_loss:
+        report_losses(losses)
+    for loss in losses:
+        LOGGER.warning("%s; the read goes on with what is left (failOnDataLoss is false)", loss)
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[Any]:
@@ -222,8 +259,38 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
 
 def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:
     """Yield the batches with offsets of a range. The first and the last may have other offsets."""
+    with Admin(options.bootstrap, **options.client) as admin:
+        if _is_of_another_topic(admin, wanted):
+            note_losses(options, [_lost_topic(wanted)])
+            return
+        yield from _fetch_range(options, wanted)
+        if _is_of_another_topic(admin, wanted):
+            # Some of the records may be of the new topic. Spark drops what a failed task has read.
+            raise DataLossError(f"{_lost_topic(wanted)}, while a task read them: start it again.")
+
+
+def _is_of_another_topic(admin: Admin, wanted: OffsetRange) -> bool:
+    """Return True if the range belongs to a topic that was deleted and made anew."""
+    if wanted.topic_id is None:
+        return False
+    now = find_topic_id(admin, wanted.topic)
+    return now is not None and now != wanted.topic_id
+
+
+def _lost_topic(wanted: OffsetRange) -> str:
+    return (
+        f"the topic {wanted.topic} was deleted and made anew, and offsets {wanted.start} to "
+        f"{wanted.end - 1} of its partition {wanted.partition} are gone"
+    )
+
+
+def _fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:
     partition = wanted.topic_partition
-    consumer_options: ConsumerOptions = {**options.consumer, "auto_offset_reset": "error"}
+    consumer_options: ConsumerOptions = {
+        **options.client,
+        **options.consumer,
+        "auto_offset_reset": "error",
+    }
     with Consumer(options.bootstrap, **consumer_options) as consumer:
         consumer.assign([partition])
         consumer.seek(partition, wanted.start)
@@ -247,8 +314,7 @@ def _skip_lost(options: ReadOptions, consumer: Consumer, wanted: OffsetRange, po
     partition = wanted.topic_partition
     earliest = consumer.beginning_offsets([partition])[partition]
     following = min(earliest, wanted.end) if earliest > position else wanted.end
-    if options.fail_on_data_loss:
-        report_losses([f"{partition} lost offsets {position} to {following - 1} meanwhile"])
+    note_losses(options, [f"{partition} lost offsets {position} to {following - 1} meanwhile"])
     return following
 
 
@@ -263,8 +329,10 @@ def _is_gone(
     partition = wanted.topic_partition
     end = consumer.end_offsets([partition])[partition]
     if end < wanted.end:
-        if options.fail_on_data_loss:
-            report_losses([f"{partition} ends at offset {end} and had {wanted.end} offsets before"])
+        if options.fail_on_data_loss or end <= position:
+            note_losses(
+                options, [f"{partition} ends at offset {end} and had {wanted.end} offsets before"]
+            )
         return bool(end <= position)
     if waited_ms >= options.poll_timeout_ms:
         raise TimeoutError(

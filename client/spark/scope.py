@@ -16,10 +16,8 @@ from typing import Final, Self
 from uuid import UUID
 
 from odradek.client.blocking import Admin
-from odradek.client.errors import Refused
 from odradek.client.spark.options import WriteOptions
-from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schema import ZERO_UUID
+from odradek.client.spark.topic_ids import find_topic_id
 
 BY_ROWS: Final = ""
 """The topic of a write whose rows name their topics."""
@@ -90,19 +88,6 @@ def find_scope(admin: Admin, options: WriteOptions, write_id: str, query_id: str
     return Scope(
         write_id=write_id,
         query_id=query_id,
-        topic=BY_ROWS if options.topic is None else options.topic,
-        topic_id=find_topic_id(admin, options.topic),
+        topic=options.topic or BY_ROWS,
+        topic_id=find_topic_id(admin, options.topic) if options.topic else None,
     )
-
-
-def find_topic_id(admin: Admin, topic: str | None) -> UUID | None:
-    """Return the id of a topic; None without a topic, and where the broker does not know it."""
-    if topic is None:
-        return None
-    try:
-        found = admin.describe_topics(topic)[0].topic_id
-    except Refused as refused:
-        if refused.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        return None
-    return None if found == ZERO_UUID else found

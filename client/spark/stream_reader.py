@@ -5,12 +5,15 @@ begins at the end of the previous one. The first batch has no previous one. If S
 it calls `initialOffset` again, and "latest" (or, after a clean-up, "earliest") has moved. The
 records in between would be lost without an error. So the start of the stream is kept beside the end
 of the first batch (`INITIAL`), and a replay begins there.
+
+The ids of the topics are beside their offsets, too. A topic with another id than before was deleted
+and made anew. That is a loss, and where losses are allowed it is read from its beginning.
 """
 
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -25,15 +28,26 @@ from odradek.client.spark.columns import check_read_schema
 from odradek.client.spark.offsets import (
     INITIAL,
     Offsets,
+    TopicIds,
     count_new,
     from_json,
+    ids_from_json,
     limit_rows,
+    made_anew,
     to_json,
+    without_topics,
 )
 from odradek.client.spark.options import ReadOptions
 from odradek.client.spark.reader import PartitionOffsets, plan_tasks, read_partition
 
 JsonOffsets = dict[str, Any]
+
+
+class Ends(NamedTuple):
+    """The ends of partitions, and the ids of their topics."""
+
+    offsets: Offsets
+    ids: TopicIds
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -43,8 +57,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_read_schema(schema, include_headers=options.include_headers)
         self._options = options
         self._broker: PartitionOffsets | None = None
-        self._initial: Offsets | None = None
-        self._target: Offsets | None = None
+        self._initial: JsonOffsets | None = None
+        self._target: Ends | None = None
         self._newest: Offsets | None = None
         self._triggered_at = -math.inf
         """When the latest micro-batch began, by the monotonic clock."""
@@ -60,9 +74,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             broker = self._connected()
             partitions = broker.partitions()
-            self._initial = broker.starting(partitions, broker.known(partitions))
-        initial = to_json(self._initial)
-        return initial | {INITIAL: initial}
+            ids = broker.ids(partitions)
+            self._initial = to_json(broker.starting(partitions, broker.known(partitions)), ids)
+        return self._initial | {INITIAL: self._initial}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         max_rows = self._options.max_offsets_per_trigger
@@ -73,17 +87,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         """Return the end of the next micro-batch; `start` if there are no new records."""
-        begin = from_json(start)
-        end = self._latest() if self._target is None else self._target
+        latest = self._latest() if self._target is None else self._target
+        anew = made_anew(ids_from_json(start), latest.ids)
+        begin, end = without_topics(from_json(start), anew), latest.offsets
         if self._is_delayed(begin, end):
             return start
         if isinstance(limit, ReadMaxRows):
             new = sorted(end.keys() - begin.keys())
             end = limit_rows(self._connected().earliest(new) | begin, end, limit.max_rows)
-        if end == begin:
+        if end == begin and not anew:
             return start
-        is_first = INITIAL in start and from_json(start[INITIAL]) == begin
-        return to_json(end) | ({INITIAL: start[INITIAL]} if is_first else {})
+        is_first = INITIAL in start and from_json(start[INITIAL]) == from_json(start)
+        return to_json(end, latest.ids) | ({INITIAL: start[INITIAL]} if is_first else {})
 
     def _is_delayed(self, begin: Offsets, end: Offsets) -> bool:
         """Return True if a micro-batch waits for more records (minOffsetsPerTrigger).
@@ -104,20 +119,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends of the partitions when the latest micro-batch was planned."""
         return None if self._newest is None else to_json(self._newest)
 
-    def _latest(self) -> Offsets:
+    def _latest(self) -> "Ends":
         # A deleted topic has no end. The plan of the batch reports the loss.
         broker = self._connected()
-        self._newest = broker.latest(broker.partitions(allow_missing=True))
-        return self._newest
+        partitions = broker.partitions(allow_missing=True)
+        ids = broker.ids(partitions)
+        self._newest = broker.latest(partitions)
+        return Ends(self._newest, ids)
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if start == end:  # only another source of the query has new records
             return []
-        begin, until = from_json(end.get(INITIAL, start)), from_json(end)
+        before = end.get(INITIAL, start)
+        begin, until, planned = from_json(before), from_json(end), ids_from_json(end)
         broker = self._connected()
-        there = set(broker.partitions(allow_missing=True))
-        earliest = broker.earliest(sorted(there & until.keys()))
-        return plan_tasks(self._options, begin, until, earliest)
+        there = broker.partitions(allow_missing=True)
+        now = broker.ids(there)
+        begun_anew = made_anew(ids_from_json(before), planned)
+        gone = made_anew(planned, now)
+        losses = [
+            f"the topic {topic} was deleted and made anew after {_ends(begin, topic)} was read"
+            for topic in sorted(begun_anew)
+        ]
+        losses += [
+            f"the topic {topic} was deleted and made anew, and what this batch had of it is gone"
+            for topic in sorted(gone)
+        ]
+        begin = without_topics(begin, begun_anew | gone)
+        until = without_topics(until, gone)
+        earliest = broker.earliest(sorted(set(there) & until.keys()))
+        return plan_tasks(self._options, begin, until, earliest, now | planned, losses)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_partition(self._options, partition)
@@ -129,3 +160,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._broker is not None:
             self._broker.close()
             self._broker = None
+
+
+def _ends(offsets: Offsets, topic: str) -> str:
+    """Return in words where the partitions of a topic were read up to."""
+    return ", ".join(
+        f"offset {offset} of partition {name.partition}"
+        for name, offset in sorted(offsets.items())
+        if name.topic == topic
+    )

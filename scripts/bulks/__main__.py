@@ -90,11 +90,12 @@ def verify(address: str, topic: str, rows: int) -> None:
     options = read_options({"kafka.bootstrap.servers": address, "subscribe": topic}, "batch")
     with PartitionOffsets(options) as broker:
         partitions = broker.partitions()
+        ids = broker.ids(partitions)
         known = broker.known(partitions)
         start, end = broker.starting(partitions, known), broker.ending(partitions, known)
     seen = np.zeros(rows, dtype=np.uint8)
     powers = 10 ** np.arange(KEY_BYTES - 1, -1, -1, dtype=np.int64)
-    for task in plan_tasks(options, start, end, known["earliest"]):
+    for task in plan_tasks(options, start, end, known["earliest"], ids):
         for batch in read_partition(options, task):
             digits = np.frombuffer(b"".join(batch["key"].to_pylist()), dtype=np.uint8)
             numbers = (digits.reshape(-1, KEY_BYTES) - ord("0")).astype(np.int64) @ powers

@@ -1,10 +1,11 @@
-"""The sink of Spark: what would skip a batch that was never written, or write one twice."""
+"""The sink and the source of Spark: what would skip a batch or records, or write one twice."""
 
 from typing import Final
 
 from tests.planted.bug import Planted
 
 COMMITS: Final = "tests/spark/test_commit.py::test_"
+READS: Final = "tests/spark/test_reader.py::test_"
 SCOPE: Final = "client/spark/scope.py"
 
 SINK_BUGS: Final = (
@@ -46,6 +47,30 @@ SINK_BUGS: Final = (
         new="",
         tests=(
             f"{COMMITS}a_topic_that_is_made_anew_while_a_batch_is_written_does_not_get_half_of_it",
+        ),
+    ),
+    Planted(
+        bug="a stream reads a topic that was made anew from the old offset",
+        file="client/spark/stream_reader.py",
+        old="        anew = made_anew(ids_from_json(start), latest.ids)\n",
+        new="        anew: set[str] = set()\n",
+        tests=(f"{READS}a_topic_that_was_made_anew_with_as_many_records_is_noticed",),
+    ),
+    Planted(
+        bug="a stream begins a batch at the offset of a topic that is gone",
+        file="client/spark/stream_reader.py",
+        old="        begun_anew = made_anew(ids_from_json(before), planned)\n",
+        new="        begun_anew: set[str] = set()\n",
+        tests=(f"{READS}a_topic_that_was_made_anew_is_not_read_from_the_old_offset",),
+    ),
+    Planted(
+        bug="a task reads the offsets of a topic that is gone from the next one of its name",
+        file="client/spark/reader.py",
+        old="    return now is not None and now != wanted.topic_id\n",
+        new="    return False\n",
+        tests=(
+            f"{READS}a_planned_batch_does_not_read_its_offsets_from_a_topic_that_was_made_anew",
+            f"{READS}a_topic_that_is_made_anew_while_a_task_reads_it_fails_the_task",
         ),
     ),
 )

@@ -1,6 +1,7 @@
 """What a batch reads is decided from numbers alone."""
 
 import json
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from odradek.client.spark.offsets import (
     at_times,
     count_new,
     from_json,
+    ids_from_json,
     limit_rows,
     parse_offsets,
     plan_ranges,
@@ -39,6 +41,10 @@ def test_equal_offsets_make_equal_json() -> None:
     assert text == json.dumps(to_json(second)) == '{"a": {"1": 2, "10": 3}, "b": {"0": 1}}'
     assert from_json(json.loads(text)) == first
     assert from_json({INITIAL: {"a": {"1": 0}}} | to_json(first)) == first
+    ids = {"b": UUID(int=2), "a": UUID(int=1)}
+    assert from_json(to_json(first, ids)) == first
+    assert ids_from_json(to_json(first, ids)) == ids
+    assert parse_offsets(json.dumps(to_json(first, ids)), allowed=()) == first
 
 
 def test_offsets_in_json_are_read() -> None:
