@@ -225,6 +225,21 @@ class OutcomeUnknown(KafkaError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
+class Unreadable(KafkaError):
+    """A value in the metadata store is none that a broker writes: damaged, or of another program.
+
+    What it was before still counts where that is known.
+    """
+
+    def __init__(self, key: str, why: object) -> None:
+        super().__init__(
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+            f"The metadata store has a value of {key[:300]} that this broker cannot read "
+            f"({str(why)[:200] or 'it is not msgpack'}). Another program has written it, or it is "
+            "damaged: restore or delete the key.",
+        )
+
+
 class LeaseExpired(Exception):
     """The lease is not known to the metadata store. The keys attached to it are deleted."""
 
@@ -270,6 +285,9 @@ class MetaStore(Protocol):
         Raises `LeaseExpired`.
         """
 
+    async def show_progress(self) -> None:
+        """Have the watches return a progress notice, if they are well. A failure is logged."""
+
     async def revoke_lease(self, lease: int) -> None:
         """End a lease now, and delete its keys. A lease that has expired is no error."""
 
@@ -283,7 +301,7 @@ class MetaStore(Protocol):
         `StoreUnreachable` when the connection is lost: then watch again from the revision after the
         last item. After a cancelled `anext` it cannot be used any more. A watch can also become
         silent without an error. Replace it when `keep_lease` shows a revision that it does not
-        reach.
+        reach, after `show_progress` neither.
         """
 
 

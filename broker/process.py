@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import random
 import shutil
 import signal
 import tempfile
@@ -215,7 +216,8 @@ async def _metadata_store(
             f"etcd.endpoints needs {error.name}: install it with pip install 'odradek[cluster]'."
         ) from None
     seconds = config.broker_session_timeout_ms / 1000 / ATTEMPTS_PER_SESSION
-    async with EtcdStore.open(config, timeout_s=seconds) as store:
+    rng = random.SystemRandom()
+    async with EtcdStore.open(config, timeout_s=seconds, rng=rng) as store:
         yield store
 
 

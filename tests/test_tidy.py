@@ -109,7 +109,7 @@ ADDRESSES = {
     "socket": ("broker/system.py", "client/", "broker/testing.py"),
     "threading": ("broker/storage/disk.py", "client/blocking"),
     "gc": ("broker/collector.py",),
-    "httpx2": ("broker/cluster/etcd_gateway.py",),
+    "httpx2": ("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
     "ssl": ("broker/cluster/etcd_gateway.py",),
 }
 CONSTRUCT = "protocol/kinds.py"

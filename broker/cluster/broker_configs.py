@@ -4,7 +4,12 @@ from typing import Final
 
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_configs_key, group_configs_key, pack, unpack
+from odradek.broker.cluster.store import (
+    broker_configs_key,
+    group_configs_key,
+    pack,
+    read_configs,
+)
 from odradek.broker.config.changes import Alter
 from odradek.broker.config.live import NO_CONFIGS, LiveConfig
 from odradek.broker.env import Compare, MetaStore
@@ -76,7 +81,7 @@ class BrokerConfigs:
         while True:
             found, revision = await self._store.range(key)
             stored = found.get(key)
-            before = {} if stored is None else unpack(stored.value)
+            before = {} if stored is None else read_configs(key, stored)
             configs = alter(before)
             if configs == before:
                 return revision

@@ -29,9 +29,10 @@ from odradek.broker.cluster.store import (
     pack,
     partition_of_key,
     read_broker,
+    read_configs,
+    read_id,
     read_partition,
     read_topic,
-    unpack,
 )
 from odradek.broker.env import (
     Compacted,
@@ -39,6 +40,7 @@ from odradek.broker.env import (
     MetaStore,
     OutcomeUnknown,
     StoreUnreachable,
+    Unreadable,
     Versioned,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -60,22 +62,32 @@ class ImageBuilder:
     def __init__(self) -> None:
         self._cluster_id = ""
         self._controller: tuple[int, int] | None = None
-        self._brokers: dict[int, BrokerImage] = {}
+        self._brokers: dict[str, BrokerImage] = {}
         self._topics: dict[str, Versioned] = {}
         self._partitions: dict[str, dict[int, PartitionImage]] = {}
         self._touched: dict[str, None] = {}
         self._broker_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
+        self._unreadable: dict[str, dict[str, None]] = {}
+        """The keys of a topic whose values cannot be read."""
 
     def put(self, key: str, stored: Versioned | None) -> None:
-        """Take over one key; None deletes it."""
+        """Take over one key; None deletes it. What cannot be read changes nothing."""
+        try:
+            self._put(key, stored)
+        except Unreadable as error:
+            LOGGER.warning("a change of the metadata store has no effect: %s", error.message)
+
+    def _put(self, key: str, stored: Versioned | None) -> None:
         if key.startswith(PARTITIONS):
             name, index = partition_of_key(key)
+            self._touched[name] = None
             if stored is None:
                 self._partitions.get(name, {}).pop(index, None)
             else:
-                self._partitions.setdefault(name, {})[index] = read_partition(stored)
-            self._touched[name] = None
+                self._unreadable.setdefault(name, {})[key] = None
+                self._partitions.setdefault(name, {})[index] = read_partition(key, stored)
+            self._unreadable.get(name, {}).pop(key, None)
         elif key.startswith(TOPICS):
             name = key.removeprefix(TOPICS)
             if stored is None:
@@ -84,46 +96,59 @@ class ImageBuilder:
                 self._topics[name] = stored
             self._touched[name] = None
         elif key.startswith(BROKERS):
-            node_id = int(key.removeprefix(BROKERS))
             if stored is None:
-                self._brokers.pop(node_id, None)
+                self._brokers.pop(key, None)
             else:
-                self._brokers[node_id] = read_broker(key, stored)
+                self._brokers[key] = read_broker(key, stored)
         elif key.startswith(BROKER_CONFIGS):
             broker = key.removeprefix(BROKER_CONFIGS)
             if stored is None:
                 self._broker_configs.pop(broker, None)
             else:
-                self._broker_configs[broker] = unpack(stored.value)
+                self._broker_configs[broker] = read_configs(key, stored)
         elif key.startswith(GROUP_CONFIGS):
             group_id = key.removeprefix(GROUP_CONFIGS)
             if stored is None:
                 self._group_configs.pop(group_id, None)
             else:
-                self._group_configs[group_id] = unpack(stored.value)
+                self._group_configs[group_id] = read_configs(key, stored)
         elif key == CONTROLLER:
             self._controller = (
-                None if stored is None else (unpack(stored.value)["id"], stored.create_revision)
+                None if stored is None else (read_id(key, stored), stored.create_revision)
             )
         elif key == CLUSTER and stored is not None:
-            self._cluster_id = unpack(stored.value)["id"]
+            cluster_id = read_id(key, stored)
+            if self._cluster_id not in ("", cluster_id):
+                raise Unreadable(key, f"it was {self._cluster_id}")
+            self._cluster_id = cluster_id
 
-    def image(self, before: ClusterImage | None, revision: int) -> ClusterImage:
-        """Return the image of all values. What has not changed is taken from the one before."""
+    def image(
+        self, before: ClusterImage | None, revision: int, *, is_anew: bool = False
+    ) -> ClusterImage:
+        """Return the image of all values. What has not changed is taken from the one before.
+
+        So is a topic with a value that cannot be read. `is_anew`: every key was put, so what was
+        not is gone.
+        """
         topics = {} if before is None else dict(before.topics)
-        for name in self._touched:
-            topic = self._topic(name)
+        for name in dict.fromkeys((*topics, *self._touched)) if is_anew else self._touched:
+            try:
+                topic = self._topic(name)
+            except Unreadable as error:
+                LOGGER.warning("topic %s stays as it was: %s", name, error.message)
+                continue
             if topic is None:
                 topics.pop(name, None)
             elif topics.get(name) != topic:
                 topics[name] = topic
         self._touched.clear()
         controller_id, controller_epoch = self._controller or (-1, 0)
+        brokers = sorted(self._brokers.values(), key=lambda broker: broker.node_id)
         image = ClusterImage(
             cluster_id=self._cluster_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
-            brokers=tuple(self._brokers[node] for node in sorted(self._brokers)),
+            brokers=tuple(brokers),
             revision=revision,
             broker_configs=dict(self._broker_configs),
             group_configs=dict(self._group_configs),
@@ -131,6 +156,9 @@ class ImageBuilder:
         return image.with_topics(topics.values())
 
     def _topic(self, name: str) -> TopicImage | None:
+        """Return a topic; None if there is none. Raises `Unreadable`."""
+        for key in self._unreadable.get(name, ()):
+            raise Unreadable(key, "see above")
         stored = self._topics.get(name)
         if stored is None:
             return None
@@ -146,7 +174,7 @@ async def find_cluster_id(store: MetaStore, rng: random.Random) -> str:
         try:
             found, _ = await store.range(CLUSTER)
             if CLUSTER in found:
-                cluster_id: str = unpack(found[CLUSTER].value)["id"]
+                cluster_id: str = read_id(CLUSTER, found[CLUSTER])
                 return cluster_id
             new = pack({"id": new_cluster_id(rng)})
             await store.txn([Compare(key=CLUSTER, mod_revision=0)], {CLUSTER: new})
@@ -173,6 +201,8 @@ class ClusterMetadata:
         self.next_image: ClusterImage | None = None
         """The image whose roles are being taken; None most of the time."""
         self._heard_of = 0
+        self._revision_now = 0
+        self._has_gone_back = False
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
         self._is_over = False
@@ -195,10 +225,20 @@ class ClusterMetadata:
 
     async def _listed(self) -> ClusterImage:
         values, revision = await self._store.range("/")
-        self._builder = ImageBuilder()
+        builder = ImageBuilder()
         for key, stored in values.items():
-            self._builder.put(key, stored)
-        return self._builder.image(None, revision)
+            builder.put(key, stored)
+        image = builder.image(self.image, revision, is_anew=True)
+        if self.image.cluster_id and image.cluster_id != self.image.cluster_id:
+            # An empty store would have every log removed.
+            raise StoreUnreachable(
+                f"The metadata store is of the cluster {image.cluster_id or 'that has no id'}, and "
+                f"this broker of {self.image.cluster_id}: correct its address, or restore it."
+            )
+        if revision < self.image.revision:
+            _check_epochs(self.image, image)
+        self._builder = builder
+        return image
 
     async def run(self, apply: Apply) -> None:
         """Follow the store until cancelled. What waits for a revision then fails."""
@@ -228,6 +268,9 @@ class ClusterMetadata:
             try:
                 with trio.CancelScope() as self._watch:
                     await self._follow(apply)
+                if self._has_gone_back:
+                    self._has_gone_back = False
+                    await self.read_anew(apply)
             except Compacted:
                 LOGGER.info("the watch of the metadata store is too old: everything is read anew")
                 await self.read_anew(apply)
@@ -266,18 +309,20 @@ class ClusterMetadata:
         with trio.CancelScope(shield=True):
             await apply(self.image, image)
         self.image, self.next_image = image, None
-        moved, self._moved = self._moved, trio.Event()
-        moved.set()
+        self._wake()
 
     async def reached(self, revision: int) -> ClusterImage:
         """Wait until the image shows `revision`, and return it.
 
-        Raises KafkaError(BROKER_NOT_AVAILABLE) if this broker stops meanwhile.
+        Raises KafkaError(BROKER_NOT_AVAILABLE) if this broker stops meanwhile, `OutcomeUnknown` if
+        the store turns out not to have that revision.
         """
         self.heard_of(revision)
         while self.image.revision < revision:
             if self._is_over:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This broker stops.")
+            if self._heard_of < revision:
+                raise OutcomeUnknown(f"The metadata store has not reached revision {revision}.")
             await self._moved.wait()
         return self.image
 
@@ -296,11 +341,23 @@ class ClusterMetadata:
         """Note that the store has reached a revision."""
         self._heard_of = max(self._heard_of, revision)
 
+    def is_at(self, revision: int) -> None:
+        """Note the revision that the store has now, as far as one of its members knows."""
+        self._revision_now = revision
+        self.heard_of(revision)
+
     async def replace_silent_watches(self) -> None:
-        """Replace a watch that does not bring what the store is known to have. Never returns."""
+        """Replace a watch that does not bring what the store is known to have. Never returns.
+
+        If the store does not have it either, an answer was wrong: then what is shown is read anew.
+        """
         while True:
-            expected = self._heard_of
-            await trio.sleep(SILENCE_SECONDS)
+            expected, shown = self._heard_of, self.image.revision
+            self._revision_now = shown
+            await trio.sleep(SILENCE_SECONDS / 2)
+            if self.image.revision < expected:
+                await self._store.show_progress()
+            await trio.sleep(SILENCE_SECONDS / 2)
             if self.image.revision < expected:
                 LOGGER.warning(
                     "the watch of the metadata store is silent at revision %d, and %d is known: "
@@ -309,3 +366,41 @@ class ClusterMetadata:
                     expected,
                 )
                 self._watch.cancel()
+                await self._check_known(expected)
+            elif self._revision_now < shown:
+                await self._check_known(shown)
+
+    async def _check_known(self, known: int) -> None:
+        """Go back to the revision of the store if it is older than what is known of it."""
+        try:
+            _, revision = await self._store.range(CLUSTER)
+        except KafkaError:
+            return
+        if revision >= known:
+            return
+        LOGGER.warning(
+            "the metadata store is at revision %d, although it has answered %d: "
+            "everything is read anew",
+            revision,
+            known,
+        )
+        self._heard_of = revision
+        self._has_gone_back = True
+        self._watch.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        moved, self._moved = self._moved, trio.Event()
+        moved.set()
+
+
+def _check_epochs(before: ClusterImage, after: ClusterImage) -> None:
+    """Raise `StoreUnreachable` if a partition had a later leader epoch before."""
+    for topic in after.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            earlier = before.partition(topic.name, index)
+            if earlier is not None and earlier.leader_epoch > partition.leader_epoch:
+                raise StoreUnreachable(
+                    f"The metadata store has an older state of {topic.name}-{index} than this "
+                    "broker. If it was restored from a backup, start all brokers again."
+                )

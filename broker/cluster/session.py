@@ -18,7 +18,7 @@ import trio
 
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, pack_broker, unpack
+from odradek.broker.cluster.store import broker_key, pack_broker, read_broker, read_fields
 from odradek.broker.env import Compare, LeaseExpired, MetaStore, Versioned
 from odradek.protocol.errors import KafkaError
 
@@ -100,10 +100,10 @@ class Session:
                     if await self._put(key, found):
                         return
                 elif trio.current_time() > deadline:
-                    other = unpack(found.value)
+                    other = read_broker(key, found)
                     raise NodeIdTaken(
                         f"A broker with node.id {self._broker.node_id} is alive at "
-                        f"{other['host']}:{other['port']}, with another data directory. Give this "
+                        f"{other.host}:{other.port}, with another data directory. Give this "
                         "one another node.id."
                     )
                 self._metadata.heard_of(revision)
@@ -112,7 +112,8 @@ class Session:
             await trio.sleep(RETRY_SECONDS)
 
     def _is_ours(self, found: Versioned) -> bool:
-        return bool(unpack(found.value)["directory"] == self._directory_id)
+        key = broker_key(self._broker.node_id)
+        return bool(read_fields(key, found).get("directory") == self._directory_id)
 
     async def _put(self, key: str, found: Versioned | None) -> bool:
         """Write the registration anew. Return False if another broker was quicker."""
@@ -147,7 +148,7 @@ class Session:
             asked_at = trio.current_time()
             try:
                 with trio.fail_after(self._timeout_seconds):
-                    self._metadata.heard_of(await self._store.keep_lease(self._lease))
+                    self._metadata.is_at(await self._store.keep_lease(self._lease))
                 self._kept_at = asked_at
             except LeaseExpired:
                 LOGGER.warning("the lease of this broker has ended: it registers anew")

@@ -22,8 +22,10 @@ topic of more partitions than a transaction may write is written in several: its
 "unfinished" meanwhile, and it is in no image.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgpack
@@ -36,8 +38,15 @@ from odradek.broker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from odradek.broker.env import Compare, Versioned
+from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.env import Compare, Unreadable, Versioned
 from odradek.broker.topic_partition import TopicPartition
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 
 CLUSTER: Final = "/cluster"
 TOPICS: Final = "/topics/"
@@ -67,6 +76,54 @@ def pack(value: Any) -> bytes:
 
 def unpack(value: bytes) -> Any:
     return msgpack.unpackb(value, raw=False)
+
+
+@contextmanager
+def reading(key: str) -> Iterator[None]:
+    """Read a value, which may be anything. Raises `Unreadable`."""
+    try:
+        yield
+    except KeyError as error:
+        raise Unreadable(key, f"it has no {error}") from None
+    except (ValueError, TypeError, AttributeError, OverflowError, KafkaError) as error:
+        raise Unreadable(key, error) from None
+
+
+def fields_of(stored: Versioned) -> dict[str, Any]:
+    """Return the fields of a value. Raises ValueError or TypeError for what is not msgpack."""
+    found: dict[str, Any] = _typed(unpack(stored.value), dict)
+    return found
+
+
+def read_fields(key: str, stored: Versioned) -> dict[str, Any]:
+    """Return the fields of a value, which are not read yet. Raises `Unreadable`."""
+    with reading(key):
+        return fields_of(stored)
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"a {kind.__name__} is expected, not a {type(value).__name__}")
+    return value
+
+
+def _int32(value: Any) -> int:
+    if not -1 <= _typed(value, int) < 2**31:
+        raise ValueError(f"{value} is out of range")
+    return _typed(value, int)
+
+
+def _text(value: Any) -> str:
+    return _typed(value, str)
+
+
+def _nodes(value: Any) -> tuple[int, ...]:
+    return tuple(map(_int32, _typed(value, list)))
+
+
+def configs_of(value: Any) -> dict[str, str]:
+    """Return settings with their values. Raises TypeError."""
+    return {_text(name): _text(text) for name, text in _typed(value, dict).items()}
 
 
 def pack_partition(partition: PartitionImage) -> bytes:
@@ -106,19 +163,20 @@ def write_of_partitions(
     return compares, puts
 
 
-def read_partition(stored: Versioned) -> PartitionImage:
-    fields = unpack(stored.value)
-    return PartitionImage(
-        leader=fields["leader"],
-        leader_epoch=fields["leader_epoch"],
-        replicas=tuple(fields["replicas"]),
-        isr=tuple(fields["isr"]),
-        elr=tuple(fields.get("elr", ())),
-        last_leader=fields.get("last", NO_LEADER),
-        adding=tuple(fields.get("adding", ())),
-        removing=tuple(fields.get("removing", ())),
-        epoch=stored.mod_revision,
-    )
+def read_partition(key: str, stored: Versioned) -> PartitionImage:
+    with reading(key):
+        fields = fields_of(stored)
+        return PartitionImage(
+            leader=_int32(fields["leader"]),
+            leader_epoch=_int32(fields["leader_epoch"]),
+            replicas=_nodes(fields["replicas"]),
+            isr=_nodes(fields["isr"]),
+            elr=_nodes(fields.get("elr", [])),
+            last_leader=_int32(fields.get("last", NO_LEADER)),
+            adding=_nodes(fields.get("adding", [])),
+            removing=_nodes(fields.get("removing", [])),
+            epoch=stored.mod_revision,
+        )
 
 
 def broker_key(node_id: int) -> str:
@@ -142,22 +200,35 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
 
 
 def read_broker(key: str, stored: Versioned) -> BrokerImage:
-    fields = unpack(stored.value)
-    return BrokerImage(
-        node_id=int(key.removeprefix(BROKERS)),
-        host=fields["host"],
-        port=fields["port"],
-        peer_host=fields["peer_host"],
-        peer_port=fields["peer_port"],
-        epoch=stored.create_revision,
-        is_leaving=fields["leaving"],
-        lease=fields.get("lease", 0),
-        has_transaction_groups=fields.get("groups", False),
-        listeners=tuple(
-            Endpoint(name=name, host=host, port=port)
-            for name, host, port in fields.get("listeners", ())
-        ),
-    )
+    with reading(key):
+        fields = fields_of(stored)
+        return BrokerImage(
+            node_id=_int32(int(key.removeprefix(BROKERS))),
+            host=_text(fields["host"]),
+            port=_int32(fields["port"]),
+            peer_host=_text(fields["peer_host"]),
+            peer_port=_int32(fields["peer_port"]),
+            epoch=stored.create_revision,
+            is_leaving=bool(fields["leaving"]),
+            lease=_typed(fields.get("lease", 0), int),
+            has_transaction_groups=bool(fields.get("groups", False)),
+            listeners=tuple(
+                Endpoint(name=_text(name), host=_text(host), port=_int32(port))
+                for name, host, port in _typed(fields.get("listeners", []), list)
+            ),
+        )
+
+
+def read_id(key: str, stored: Versioned) -> Any:
+    """Return the id in the value of `/cluster` or `/controller`. Raises `Unreadable`."""
+    with reading(key):
+        return _typed(fields_of(stored)["id"], str if key == CLUSTER else int)
+
+
+def read_configs(key: str, stored: Versioned) -> dict[str, str]:
+    """Return the changed settings of a broker or a group. Raises `Unreadable`."""
+    with reading(key):
+        return configs_of(fields_of(stored))
 
 
 def broker_configs_key(broker: str) -> str:
@@ -204,26 +275,53 @@ def read_deletions(found: Mapping[str, Versioned], node_id: int | None = None) -
     for key, stored in found.items():
         topic_id, _, node = key.removeprefix(DELETIONS).partition("/")
         if node_id is None or node in ("", str(node_id)):
-            deletions[UUID(hex=topic_id)] = unpack(stored.value)["name"]
+            try:
+                with reading(key):
+                    name = _text(fields_of(stored)["name"])
+                    check_name(name)
+                    deletions[UUID(hex=topic_id)] = name
+            except Unreadable as error:
+                LOGGER.warning("a deletion is not completed: %s", error.message)
     return deletions
 
 
 def read_topic(
     name: str, stored: Versioned, partitions: Mapping[int, PartitionImage]
 ) -> TopicImage | None:
-    """Return a topic; None if it is not written completely, or being deleted."""
-    fields = unpack(stored.value)
-    if fields.get("unfinished"):
-        return None
-    assert sorted(partitions) == list(range(len(partitions))), (name, sorted(partitions))
-    return TopicImage(
-        name=name,
-        topic_id=UUID(bytes=fields["id"]),
-        configs=fields["configs"],
-        partitions=tuple(partitions[index] for index in range(len(partitions))),
-        min_insync_replicas=fields.get("min_isr"),
-        is_by_tag=fields.get("by_tag", False),
-    )
+    """Return a topic; None if it is not written completely, or being deleted.
+
+    Raises `Unreadable`, also if it lacks partitions.
+    """
+    with reading(topic_key(name)):
+        check_name(name)
+        fields = fields_of(stored)
+        if fields.get("unfinished"):
+            return None
+        configs = _usable(name, configs_of(fields["configs"]))
+        min_isr = fields.get("min_isr")
+        if not partitions or sorted(partitions) != list(range(len(partitions))):
+            raise ValueError(f"of its partitions there are {sorted(partitions)[:10]}")
+        return TopicImage(
+            name=name,
+            topic_id=UUID(bytes=_typed(fields["id"], bytes)),
+            configs=configs,
+            partitions=tuple(partitions[index] for index in range(len(partitions))),
+            min_insync_replicas=None if min_isr is None else _int32(min_isr),
+            is_by_tag=bool(fields.get("by_tag", False)),
+        )
+
+
+def _usable(name: str, configs: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings of a topic without those whose values this broker cannot use."""
+    usable = {}
+    for setting, text in configs.items():
+        try:
+            if setting in TOPIC_SETTINGS:  # a broker of a later version has more
+                TOPIC_SETTINGS[setting].setting.parse(setting, text)
+            usable[setting] = text
+        except ConfigError as error:
+            LOGGER.warning("a setting of topic %s has no effect: %s", name, error)
+    return usable
 
 
 def read_identity(stored: Versioned) -> tuple[UUID, bool]:
@@ -233,9 +331,11 @@ def read_identity(stored: Versioned) -> tuple[UUID, bool]:
 
 
 def partition_of_key(key: str) -> tuple[str, int]:
-    """Return topic and index of a key under `/partitions/`."""
+    """Return topic and index of a key under `/partitions/`. Raises `Unreadable`."""
     name, _, index = key.removeprefix(PARTITIONS).rpartition("/")
-    return name, int(index)
+    with reading(key):
+        check_name(name)
+        return name, _int32(int(index))
 
 
 def read_topics(
@@ -245,7 +345,7 @@ def read_topics(
     found: dict[str, dict[int, PartitionImage]] = {}
     for key, stored in partitions.items():
         name, index = partition_of_key(key)
-        found.setdefault(name, {})[index] = read_partition(stored)
+        found.setdefault(name, {})[index] = read_partition(key, stored)
     whole = []
     for key, stored in topics.items():
         name = key.removeprefix(TOPICS)

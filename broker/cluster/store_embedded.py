@@ -140,6 +140,9 @@ class EmbeddedStore:
         self._keys.keep(lease, trio.current_time())
         return self._keys.revision
 
+    async def show_progress(self) -> None:
+        """Do nothing: no other program writes to this store."""
+
     async def revoke_lease(self, lease: int) -> None:
         async with self._writing:
             self._keys.revoke(lease)

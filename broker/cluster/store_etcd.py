@@ -1,8 +1,7 @@
 """The metadata store of a cluster: etcd, version 3.4 or later, over its JSON gateway.
 
 etcd's revisions, leases, transactions and watches are those of `MetaStore`, so this module only
-translates. All keys begin with `etcd.key.prefix`. In JSON, bytes are base64, 64-bit numbers are
-texts, and fields that are zero are left out.
+translates. All keys begin with `etcd.key.prefix`. Answers are read in `etcd_answers.py`.
 
 A watch is one request with an endless answer. Its revisions are never split: etcd sends the events
 of a revision in one message. The first message says that the watch was created. If nothing has
@@ -11,8 +10,8 @@ changed since then it becomes a progress notice.
 Other applications can write to the same etcd. Then revisions move that no watch of ours returns,
 and a watch that is well looks like one that is silent. etcd sends progress notices only at
 `--watch-progress-notify-interval`, every 10 minutes by default, and its gateway cannot be asked for
-one. So `keep_lease` writes `MARK`, a key within the prefix, when the watch has not returned what
-the call before it has seen. The event of that key is the progress notice of all watches.
+one. So `show_progress` writes `MARK`, a key within the prefix. The event of that key is the
+progress notice of all watches.
 """
 
 import base64
@@ -21,16 +20,23 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import groupby
-from typing import Any, Final
+from random import Random
+from typing import Final
 
 import trio
 
-from odradek.broker.cluster.etcd_gateway import (
-    NOT_FOUND,
-    EtcdGateway,
-    EtcdRefused,
-    Message,
+from odradek.broker.cluster.etcd_answers import (
+    WatchAnswer,
+    WatchEvent,
+    read_any,
+    read_kept,
+    read_lease,
+    read_range,
+    read_txn,
+    read_watch,
 )
+from odradek.broker.cluster.etcd_gateway import NOT_FOUND, EtcdGateway, EtcdRefused, Message
+from odradek.broker.cluster.etcd_pace import drawn
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.env import (
@@ -48,6 +54,10 @@ OPERATIONS_MAX: Final = 128
 """etcd's default of `--max-txn-ops`."""
 MARK: Final = "/.mark"
 """A key whose changes are progress notices. It does not appear otherwise."""
+PAGE_KEYS: Final = 500
+"""Keys that are asked for at once: the answer stays far below what is read of one."""
+KEYS_MAX: Final = 1_000_000
+"""Keys of a range in all. No cluster has so many."""
 TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 1.0
 LOSES_EVENTS_BEFORE: Final = (3, 5, 21)
@@ -60,25 +70,23 @@ class EtcdStore:
 
     max_operations: Final = OPERATIONS_MAX
 
-    def __init__(self, gateway: EtcdGateway, key_prefix: str) -> None:
+    def __init__(self, gateway: EtcdGateway, key_prefix: str, rng: Random) -> None:
         self._gateway = gateway
         self._key_prefix = key_prefix
-        self._watches = 0
-        self._watched_revision = 0
-        self._kept_revision = 0
+        self._rng = rng
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, config: BrokerConfig, *, timeout_s: float = TIMEOUT_S
+        cls, config: BrokerConfig, *, timeout_s: float = TIMEOUT_S, rng: Random
     ) -> AsyncIterator["EtcdStore"]:
         """Open the store at `etcd.endpoints`. Wait until etcd answers, and log that.
 
         `timeout_s` is the time for the answer of one endpoint. Raises `ConfigError` if etcd does
         not accept the certificates, the user or the password, or the broker not etcd's certificate.
         """
-        async with EtcdGateway.open(config, timeout_s=timeout_s) as gateway:
-            store = cls(gateway, config.etcd_key_prefix)
+        async with EtcdGateway.open(config, timeout_s=timeout_s, rng=rng) as gateway:
+            store = cls(gateway, config.etcd_key_prefix, rng)
             await store.wait_for_etcd()
             yield store
 
@@ -98,7 +106,7 @@ class EtcdStore:
                     f"{error.message} Check etcd.user, etcd.password, and the user's permissions "
                     "for etcd.key.prefix."
                 ) from None
-            await trio.sleep(PAUSE_S)
+            await trio.sleep(drawn(self._rng, PAUSE_S))
         if is_waiting:
             LOGGER.info("etcd answers")
         if _numbers(version) < LOSES_EVENTS_BEFORE:
@@ -109,10 +117,31 @@ class EtcdStore:
             )
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
-        answer = await self._gateway.call("/v3/kv/range", self._every(prefix))
-        found = dict(sorted(map(self._read, answer.get("kvs", ())), key=_by_key))
+        first, after = self._bounds(prefix)
+        found: dict[str, Versioned] = {}
+        revision = 0
+        while True:
+            request = {
+                **_between(first, after),
+                "limit": str(PAGE_KEYS),
+                "revision": str(revision),  # that of the first page; 0 is the newest
+            }
+            try:
+                answer = await self._gateway.call("/v3/kv/range", request, read_range(first, after))
+            except EtcdRefused as error:
+                if not revision:
+                    raise
+                raise StoreUnreachable(f"etcd refuses the rest of a range: {error}") from error
+            revision = revision or answer.header.revision
+            for pair in answer.pairs:
+                found[self._name(pair.key)] = pair.stored
+            if not answer.has_more:
+                break
+            if len(found) > KEYS_MAX:
+                raise StoreUnreachable(f"etcd has more than {KEYS_MAX} keys below {prefix}.")
+            first = answer.pairs[-1].key + b"\0"
         found.pop(MARK, None)
-        return found, _revision(answer)
+        return found, revision
 
     async def txn(
         self,
@@ -129,97 +158,79 @@ class EtcdStore:
             "success": [self._operation(key, value, lease) for key, value in puts.items()],
         }
         try:
-            answer = await self._gateway.call("/v3/kv/txn", request, writes=True)
+            answer = await self._gateway.call("/v3/kv/txn", request, read_txn, writes=True)
         except EtcdRefused as error:
             _check_lease(error, lease)
             raise
-        return bool(answer.get("succeeded")), _revision(answer)
+        return answer.succeeded, answer.header.revision
 
     async def grant_lease(self, ttl_s: int) -> int:
-        answer = await self._gateway.call("/v3/lease/grant", {"TTL": str(ttl_s)})
-        return int(answer["ID"])
+        request = {"TTL": str(ttl_s)}
+        answer = await self._gateway.call("/v3/lease/grant", request, read_lease)
+        return answer.lease
 
     async def keep_lease(self, lease: int) -> int:
-        answer = await self._gateway.call("/v3/lease/keepalive", {"ID": str(lease)})
-        kept: Message = answer["result"]
-        if not int(kept.get("TTL", 0)):
+        request = {"ID": str(lease)}
+        kept = await self._gateway.keep("/v3/lease/keepalive", request, read_kept(lease))
+        if not kept.ttl_s:
             raise LeaseExpired(f"lease {lease} has expired")
-        if self._watches and self._watched_revision < self._kept_revision:
-            await self._write_mark()
-        self._kept_revision = _revision(kept)
-        return self._kept_revision
+        return kept.header.revision
 
-    async def _write_mark(self) -> None:
+    async def revoke_lease(self, lease: int) -> None:
+        try:
+            await self._gateway.call("/v3/lease/revoke", {"ID": str(lease)}, read_any)
+        except EtcdRefused as error:
+            if error.status != NOT_FOUND:
+                raise
+
+    async def show_progress(self) -> None:
         try:
             await self.txn([], {MARK: b""})
         except KafkaError as error:
             LOGGER.info("the mark for watches was not written: %s", error)
 
-    async def revoke_lease(self, lease: int) -> None:
-        try:
-            await self._gateway.call("/v3/lease/revoke", {"ID": str(lease)})
-        except EtcdRefused as error:
-            if error.status != NOT_FOUND:
-                raise
-
     @asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[AsyncIterator[Changes]]:
+        first, after = self._bounds(prefix)
         wanted = {
             "create_request": {
-                **self._every(prefix),
+                **_between(first, after),
                 "start_revision": str(from_revision),
                 "progress_notify": True,
             }
         }
-        async with self._gateway.stream("/v3/watch", wanted) as messages:
-            self._watches += 1
-            try:
-                yield _EtcdWatch(self, messages, from_revision)
-            finally:
-                self._watches -= 1
+        read = read_watch(first, after)
+        async with self._gateway.stream("/v3/watch", wanted, read) as messages:
+            yield _EtcdWatch(self, messages, from_revision)
 
-    def returned(self, revision: int) -> None:
-        """Note that a watch has returned everything up to a revision."""
-        self._watched_revision = max(self._watched_revision, revision)
-
-    def changes_of(self, message: Message, from_revision: int) -> Iterable[Changes]:
+    def changes_of(self, message: WatchAnswer, from_revision: int) -> Iterable[Changes]:
         """Return what a message of a watch says. Raises `Compacted`, `StoreUnreachable`."""
-        result: Message = message.get("result", {"canceled": True, "cancel_reason": str(message)})
-        if "compact_revision" in result:
-            raise Compacted(f"etcd has forgotten what is before {result['compact_revision']}")
-        if result.get("canceled"):
+        if message.compact_revision:
+            raise Compacted(f"etcd has forgotten what is before {message.compact_revision}")
+        if message.is_canceled:
             self._gateway.forget_token()  # it may be the reason
-            raise StoreUnreachable(f"etcd has ended a watch: {result.get('cancel_reason', '')}.")
-        events = result.get("events", ())
-        if result.get("created"):
-            if _revision(result) < from_revision:
+            raise StoreUnreachable(f"etcd has ended a watch: {message.cancel_reason}.")
+        if message.is_created:
+            if message.header.revision < from_revision:
                 yield Changes(revision=from_revision - 1, values={})
-        elif not events:
-            yield Changes(revision=_revision(result), values={})
-        for revision, together in groupby(events, key=_revision_of_event):
-            values: dict[str, Versioned | None] = {}
-            for event in together:
-                key, versioned = self._read(event["kv"])
-                values[key] = None if event.get("type") == "DELETE" else versioned
+        elif not message.events:
+            yield Changes(revision=message.header.revision, values={})
+        for revision, together in groupby(message.events, key=_revision_of):
+            values = {self._name(event.key): event.stored for event in together}
             values.pop(MARK, None)
             yield Changes(revision=revision, values=values)
 
     def _key(self, key: str) -> str:
         return base64.b64encode(f"{self._key_prefix}{key}".encode()).decode()
 
-    def _every(self, prefix: str) -> Message:
-        """Return the range of all keys that start with `prefix`."""
+    def _bounds(self, prefix: str) -> tuple[bytes, bytes]:
+        """Return the first key that may start with `prefix`, and the first behind all of them."""
         first = f"{self._key_prefix}{prefix}".encode()
-        after = first[:-1] + bytes([first[-1] + 1])  # no byte of UTF-8 is 255
-        return {"key": base64.b64encode(first).decode(), "range_end": _text(after)}
+        return first, first[:-1] + bytes([first[-1] + 1])  # no byte of UTF-8 is 255
 
-    def _read(self, pair: Message) -> tuple[str, Versioned]:
-        key = base64.b64decode(pair["key"]).decode()
-        return key.removeprefix(self._key_prefix), Versioned(
-            value=base64.b64decode(pair.get("value", "")),
-            create_revision=int(pair.get("create_revision", 0)),
-            mod_revision=int(pair["mod_revision"]),
-        )
+    def _name(self, key: bytes) -> str:
+        # Another program may have written a key that is not UTF-8. It is none of ours.
+        return key.decode(errors="backslashreplace").removeprefix(self._key_prefix)
 
     def _conditions(self, compare: Compare) -> list[Message]:
         return [
@@ -240,7 +251,7 @@ class EtcdStore:
 
 class _EtcdWatch(AsyncIterator[Changes]):
     def __init__(
-        self, store: EtcdStore, messages: AsyncIterator[Message], from_revision: int
+        self, store: EtcdStore, messages: AsyncIterator[WatchAnswer], from_revision: int
     ) -> None:
         self._store = store
         self._messages = messages
@@ -252,25 +263,19 @@ class _EtcdWatch(AsyncIterator[Changes]):
         while not self._read:
             message = await anext(self._messages)
             self._read.extend(self._store.changes_of(message, self._from_revision))
-        changes = self._read.popleft()
-        self._store.returned(changes.revision)
-        return changes
+        return self._read.popleft()
 
 
 def _text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _revision(answer: Message) -> int:
-    return int(answer["header"]["revision"])
+def _between(first: bytes, after: bytes) -> Message:
+    return {"key": _text(first), "range_end": _text(after)}
 
 
-def _revision_of_event(event: Message) -> int:
-    return int(event["kv"]["mod_revision"])
-
-
-def _by_key(found: tuple[str, Any]) -> str:
-    return found[0]
+def _revision_of(event: WatchEvent) -> int:
+    return event.revision
 
 
 def _check_lease(error: EtcdRefused, lease: int | None) -> None:

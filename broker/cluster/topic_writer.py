@@ -11,15 +11,17 @@ from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
     DELETIONS,
     PARTITIONS,
+    configs_of,
     deletion_key,
     pack,
     pack_partition,
     pack_topic,
     partition_key,
     read_deletions,
+    read_fields,
     read_partition,
+    reading,
     topic_key,
-    unpack,
 )
 from odradek.broker.config.changes import MIN_ISR, Alter
 from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, StoreUnreachable, Versioned
@@ -55,7 +57,7 @@ class TopicWriter:
         key = topic_key(topic.name)
         found, _ = await self._store.range(key)
         stored = found.get(key)
-        if stored is not None and not unpack(stored.value).get("unfinished"):
+        if stored is not None and not read_fields(key, stored).get("unfinished"):
             raise already_changed(topic.name)
         before = Compare(key=key, mod_revision=0 if stored is None else stored.mod_revision)
         partitions = _partition_puts(topic, range(len(topic.partitions)))
@@ -100,8 +102,10 @@ class TopicWriter:
         key = topic_key(topic.name)
         while True:
             stored = await self._stored(topic)
-            fields = unpack(stored.value)
-            before, configs = fields["configs"], alter(fields["configs"])
+            fields = read_fields(key, stored)
+            with reading(key):
+                before = configs_of(fields["configs"])
+            configs = alter(before)
             if configs == before:
                 return stored.mod_revision
             if configs.get(MIN_ISR) != before.get(MIN_ISR):
@@ -173,7 +177,7 @@ class TopicWriter:
         key = topic_key(topic.name)
         found, _ = await self._store.range(key)
         stored = found.get(key)
-        fields = {} if stored is None else unpack(stored.value)
+        fields = {} if stored is None else read_fields(key, stored)
         is_same = fields.get("id") == topic.topic_id.bytes and not fields.get("unfinished")
         if stored is None or not is_same:
             raise KafkaError(
@@ -232,14 +236,16 @@ class TopicWriter:
             except StoreUnreachable:
                 await trio.sleep(RETRY_SECONDS)
         stored = topics.get(key)
-        if stored is None or unpack(stored.value)["id"] != topic.topic_id.bytes:
+        if stored is None or read_fields(key, stored).get("id") != topic.topic_id.bytes:
             return False
-        placed = [found.get(partition_key(topic.name, index)) for index in indexes]
-        return all(
-            partition is not None
-            and read_partition(partition).replicas == topic.partitions[index].replicas
-            for index, partition in zip(indexes, placed, strict=True)
-        )
+        for index in indexes:
+            key = partition_key(topic.name, index)
+            partition = found.get(key)
+            if partition is None:
+                return False
+            if read_partition(key, partition).replicas != topic.partitions[index].replicas:
+                return False
+        return True
 
 
 def _partition_puts(topic: TopicImage, indexes: Iterable[int]) -> Puts:

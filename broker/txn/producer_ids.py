@@ -10,11 +10,13 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import Compare, MetaStore
+from odradek.broker.env import Compare, MetaStore, Unreadable
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_IDS_KEY: Final = "/ids/producer"
 BLOCK_SIZE: Final = 1_000
+DIGITS_MAX: Final = 18
+"""The digits of an id that leaves room for a block below 2^63."""
 
 
 class _Refill:
@@ -66,7 +68,7 @@ class ProducerIds:
         while True:
             found, _ = await self._meta.range(PRODUCER_IDS_KEY)
             stored = found.get(PRODUCER_IDS_KEY)
-            first = int(stored.value) if stored else 0
+            first = _first_id(stored.value) if stored else 0
             claim = Compare(key=PRODUCER_IDS_KEY, mod_revision=stored.mod_revision if stored else 0)
             following = first + BLOCK_SIZE
             # Not a `guarded_write`: two brokers that claim the same block write the same value, so
@@ -74,6 +76,13 @@ class ProducerIds:
             succeeded, _ = await self._meta.txn([claim], {PRODUCER_IDS_KEY: b"%d" % following})
             if succeeded:
                 return iter(range(first, following))
+
+
+def _first_id(value: bytes) -> int:
+    """Return the first id of the next block. Raises `Unreadable`."""
+    if not value.isdigit() or len(value) > DIGITS_MAX:
+        raise Unreadable(PRODUCER_IDS_KEY, "no number of an id")
+    return int(value)
 
 
 def _not_now(error: KafkaError) -> KafkaError:

@@ -191,6 +191,9 @@ class FakeMetaStore:
 
         return await self._call(serve)
 
+    async def show_progress(self) -> None:
+        """Do nothing: no other program writes to this store."""
+
     async def revoke_lease(self, lease: int) -> None:
         await self._call(lambda: self.server.keys.revoke(lease))
 

@@ -100,7 +100,7 @@ ADMINISTRATION_BUGS: Final = (
     Planted(
         bug="a move is forgotten with the broker that began it",
         file="broker/cluster/store.py",
-        old='        adding=tuple(fields.get("adding", ())),\n',
+        old='            adding=_nodes(fields.get("adding", [])),\n',
         new="",
         tests=(f"{REASSIGNMENT}a_move_is_kept_in_the_store",),
     ),

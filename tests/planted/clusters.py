@@ -122,7 +122,7 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a broker takes the node id of a live one",
         file="broker/cluster/session.py",
-        old='return bool(unpack(found.value)["directory"] == self._directory_id)',
+        old='return bool(read_fields(key, found).get("directory") == self._directory_id)',
         new="return True",
         tests=(
             "tests/broker/cluster/test_session.py::test_"

@@ -33,7 +33,7 @@ METADATA_BUGS: Final = (
     Planted(
         bug="a change of settings overwrites another broker's",
         file="broker/cluster/broker_configs.py",
-        old="        before = {} if stored is None else unpack(stored.value)\n",
+        old="        before = {} if stored is None else read_configs(key, stored)\n",
         new="        before = dict(self.image.broker_configs.get(broker, {}))\n",
         tests=(f"{CONFIGS}two_brokers_that_change_at_once_lose_neither_change",),
     ),
@@ -116,8 +116,8 @@ METADATA_BUGS: Final = (
     Planted(
         bug="a time-out within etcd is taken for a refusal",
         file=GATEWAY,
-        old="raise _Failed(message, is_certain=status in PUT_BACK)",
-        new="raise _Failed(message, is_certain=True)",
+        old="raise _Failed(answer.message, is_certain=answer.status in PUT_BACK)",
+        new="raise _Failed(answer.message, is_certain=True)",
         tests=(f"{IN_ETCD}a_write_without_a_clear_answer_has_an_unknown_outcome",),
     ),
     Planted(

@@ -134,7 +134,7 @@ def test_a_cancelled_move_goes_back_if_a_replica_before_it_is_in_sync() -> None:
 def test_a_move_is_kept_in_the_store() -> None:
     moving = begun(LED_BY_1, (3, 1))
     stored = Versioned(value=pack_partition(moving), create_revision=1, mod_revision=9)
-    assert read_partition(stored) == moving
+    assert read_partition("/partitions/t/0", stored) == moving
 
 
 # writes
@@ -209,7 +209,7 @@ async def test_a_move_rests_on_the_partition_and_on_the_brokers_that_it_goes_to(
 
     store.before_txn = shrink
     assert await move(moves, (3, 1)) is None
-    stored = read_partition(store.values[partition_key("t", 0)])
+    stored = read_partition("/partitions/t/0", store.values[partition_key("t", 0)])
     assert (stored.isr, stored.replicas) == ((1,), (3, 1, 2))
 
     store = FakeMetaStore()
@@ -221,7 +221,7 @@ async def test_a_move_rests_on_the_partition_and_on_the_brokers_that_it_goes_to(
 
     store.before_txn = go
     assert await move(moves, (3, 1)) == E.INVALID_REPLICA_ASSIGNMENT
-    assert not read_partition(store.values[partition_key("t", 0)]).is_moving
+    assert not read_partition("/partitions/t/0", store.values[partition_key("t", 0)]).is_moving
 
 
 async def test_more_moves_than_a_transaction_has_operations() -> None:

@@ -10,9 +10,9 @@ from odradek.broker.cluster.store import (
     pack_broker,
     pack_partition,
     partition_key,
+    read_partition,
     topic_puts,
 )
-from odradek.broker.cluster.store import read_partition as read
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of
@@ -49,7 +49,8 @@ async def cluster_of(
 
 
 def stored(store: FakeMetaStore, index: int = 0) -> PartitionImage:
-    return read(store.values[partition_key("t", index)])
+    key = partition_key("t", index)
+    return read_partition(key, store.values[key])
 
 
 def code_of(error: KafkaError | None) -> ErrorCode:

@@ -396,7 +396,7 @@ async def test_a_topic_is_made_although_its_answer_is_lost_and_its_in_sync_set_c
         stored = world.meta.values.get(key)
         if has_changed or stored is None:
             return False
-        changed = replace(read_partition(stored), leader_epoch=7)
+        changed = replace(read_partition(key, stored), leader_epoch=7)
         world.meta.put({key: pack_partition(changed)})
         has_changed = True
         return True

@@ -72,4 +72,5 @@ async def eligible_after(
     in_sync.consider(partition)
     with trio.move_on_after(2):
         await in_sync.run()
-    return read_partition(store.values[partition_key("t", 0)]).elr
+    key = partition_key("t", 0)
+    return read_partition(key, store.values[key]).elr

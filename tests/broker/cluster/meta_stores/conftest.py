@@ -4,9 +4,11 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from odradek.broker.cluster.etcd_answers import read_any
 from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.cluster.store_etcd import EtcdStore
 from odradek.broker.config.broker import BrokerConfig
@@ -58,11 +60,11 @@ async def etcd(real_etcd: RealEtcd) -> AsyncIterator[StoreUnderTest]:
     config = BrokerConfig(
         etcd_endpoints=",".join(real_etcd.endpoints), etcd_key_prefix=next(PREFIXES)
     )
-    async with EtcdStore.open(config) as store:
+    async with EtcdStore.open(config, rng=Random(1)) as store:
 
         async def compact() -> None:
             _, revision = await store.range("/")
-            await store._gateway.call("/v3/kv/compaction", {"revision": str(revision)})
+            await store._gateway.call("/v3/kv/compaction", {"revision": str(revision)}, read_any)
 
         yield StoreUnderTest(store=store, compact=compact, shortest_ttl_s=2)
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import httpx2
@@ -46,9 +47,15 @@ class ScriptedEtcd:
         self.bodies: list[Any] = []
         self.tokens: list[str | None] = []
         self.answer: Callable[[str, str], Answer] = lambda host, path: ok(WRITTEN)
-        http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._serve))
-        self.gateway = EtcdGateway(self.config, http, 2.0)
-        self.store = EtcdStore(self.gateway, "/o")
+        self.rng = Random(1)
+        self.made = 0
+        """How often new connections were begun."""
+        self.gateway = EtcdGateway(self.config, self._connections, 2.0, self.rng)
+        self.store = EtcdStore(self.gateway, "/o", self.rng)
+
+    def _connections(self) -> httpx2.MockTransport:
+        self.made += 1
+        return httpx2.MockTransport(self._serve)
 
     async def _serve(self, request: httpx2.Request) -> httpx2.Response:
         await trio.lowlevel.checkpoint()

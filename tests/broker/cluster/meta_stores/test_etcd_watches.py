@@ -20,7 +20,6 @@ from tests.broker.cluster.meta_stores.scripted_etcd import (
     HEADER,
     LOST_ANSWER,
     REFUSED_CONNECTION,
-    Answer,
     ScriptedEtcd,
     b64,
     ok,
@@ -102,36 +101,15 @@ async def test_a_key_that_only_marks_progress_does_not_appear() -> None:
     assert await etcd.store.range("/") == ({}, 7)
 
 
-async def test_the_mark_is_written_only_if_a_watch_stays_behind() -> None:
+async def test_a_lease_does_not_wait_for_the_mark_that_watches_need() -> None:
+    """The lease counted as not kept alive when the write of the mark found no answer."""
     etcd = ScriptedEtcd()
-    silent = trio.Event()
-
-    async def content() -> AsyncIterator[bytes]:
-        yield json.dumps(message(7, created=True)).encode() + b"\n"
-        await silent.wait()
-
-    def answer(host: str, path: str) -> Answer:
-        if path == "/v3/watch":
-            return httpx2.Response(200, content=content())
-        if path == "/v3/kv/txn":
-            return LOST_ANSWER
-        return ok({"result": {"header": {"revision": str(revision)}, "ID": "5", "TTL": "3"}})
-
-    etcd.answer = answer
-    revision = 9
-    for _ in range(3):
-        await etcd.store.keep_lease(5)
-    revision = 7
-    await etcd.store.keep_lease(5)
-    async with etcd.store.watch("/", 8) as watch:
-        await anext(watch)
-        await etcd.store.keep_lease(5)
-        revision = 9
-        await etcd.store.keep_lease(5)
-        assert "/v3/kv/txn" not in [path for _, path in etcd.asked]
-        assert await etcd.store.keep_lease(5) == 9
-        assert [path for _, path in etcd.asked].count("/v3/kv/txn") == 1
-        silent.set()
+    etcd.answers(ok({"result": {"header": HEADER, "ID": "5", "TTL": "3"}}))
+    assert await etcd.store.keep_lease(5) == 7
+    assert [path for _, path in etcd.asked] == ["/v3/lease/keepalive"]
+    etcd.answers(LOST_ANSWER)
+    await etcd.store.show_progress()
+    assert [path for _, path in etcd.asked][1:] == ["/v3/kv/txn"]
 
 
 async def test_what_is_compacted_is_told_from_a_watch_that_has_ended() -> None:
@@ -181,8 +159,8 @@ async def test_a_watch_that_is_not_opened_in_time_is_an_error() -> None:
     async def never(request: httpx2.Request) -> httpx2.Response:
         await trio.sleep_forever()
 
-    http = httpx2.AsyncClient(transport=httpx2.MockTransport(never))
-    store = EtcdStore(EtcdGateway(etcd.config, http, 2.0), "/o")
+    gateway = EtcdGateway(etcd.config, lambda: httpx2.MockTransport(never), 2.0, etcd.rng)
+    store = EtcdStore(gateway, "/o", etcd.rng)
     began = trio.current_time()
     with pytest.raises(StoreUnreachable, match="no answer in time"):
         async with store.watch("/", 1):

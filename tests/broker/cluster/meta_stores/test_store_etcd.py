@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from random import Random
 
 import httpx2
 import pytest
@@ -306,7 +307,7 @@ async def test_a_server_without_tls_is_named_so() -> None:
         listeners = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
         config = BrokerConfig(etcd_endpoints=f"https://127.0.0.1:{port}")
-        async with EtcdGateway.open(config, timeout_s=5) as gateway:
+        async with EtcdGateway.open(config, timeout_s=5, rng=Random(1)) as gateway:
             with pytest.raises(StoreUnreachable, match=rf"127\.0\.0\.1:{port}: .*SSL"):
                 await gateway.version()
         nursery.cancel_scope.cancel()
