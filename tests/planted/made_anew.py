@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from tests.planted import reach
 from tests.planted.bug import Planted
 
 ANEW: Final = "tests/broker/api/test_made_anew.py::test_"
@@ -17,6 +18,8 @@ MADE_ANEW_BUGS: Final = (
             f"{ANEW}an_id_is_free_although_its_topic_was_made_anew_with_fewer_partitions",
             f"{PEERS}a_partition_is_gone_when_another_topic_has_its_name",
         ),
+        seed=1,
+        fixed=reach.ANEW,
     ),
     Planted(
         bug="a topic made anew gets the markers of the one before",
@@ -27,6 +30,8 @@ MADE_ANEW_BUGS: Final = (
             f"{ANEW}a_topic_made_anew_gets_no_marker_of_the_one_before",
             f"{ANEW}a_leader_takes_no_marker_for_another_topic_of_the_name",
         ),
+        seed=1,
+        fixed=reach.ANEW,
     ),
     Planted(
         bug="what was added to a transaction before counts for a topic made anew",

@@ -42,6 +42,7 @@ MEMBERS_CUT_OFF: Final = Fixed(
     seconds=8.0,
     clients=("members",),
 )
+ANEW: Final = Fixed(faults=("LinkCut",), clients=("anew",))
 SHARERS: Final = Fixed(
     faults=("ClientCut", "Resets"), settings=QUICK, seconds=10.0, clients=("sharers",)
 )

@@ -13,13 +13,14 @@ from typing import Any
 
 from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import CROWD, GROUPS, SHARERS
+from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
 from tests.simulation.marks import CLUSTER_MARKS, MARKS
 from tests.simulation.plan import KINDS, draw
 from tests.simulation.rare_load import RARE
 from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
+CLIENTS = (GROUPS, CROWD, SHARERS, ANEW, *RARE)
 SEED_SECONDS = 300
 """The longest time that a process may take for its seed."""
 
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clients",
         default="",
-        help=f"with --faults: clients besides, of {', '.join((GROUPS, CROWD, SHARERS, *RARE))}",
+        help=f"with --faults: clients besides, of {', '.join(CLIENTS)}",
     )
     parser.add_argument(
         "--seconds", type=float, default=Fixed().seconds, help="with --faults: time of the load"

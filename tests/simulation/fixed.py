@@ -19,7 +19,7 @@ class Fixed:
     seconds: float = 5.0
     """The time of the load, in simulated seconds."""
     clients: tuple[str, ...] = ()
-    """Clients of `rare_load.py`, `group`, `members` or `sharers`, besides the usual ones."""
+    """Clients besides the usual ones, by name: those that `scripts/simulate --help` lists."""
 
     def words(self) -> list[str]:
         """Return the words of the command line that fix the same."""

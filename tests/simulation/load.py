@@ -26,6 +26,7 @@ from odradek.client import (
 )
 from odradek.protocol.errors import ErrorCode
 from tests.checker.history import Found, GroupPartition, History, Outcome, Partition, Poll
+from tests.simulation.anew import Anew
 from tests.simulation.journal import Journal, by_partition, place
 from tests.simulation.members import Crowd
 from tests.simulation.old_producers import make_old
@@ -49,6 +50,8 @@ CROWD: Final = "members"
 """The name of the members of a consumer group."""
 SHARERS: Final = "sharers"
 """The name of the processors of a group that copy exactly once."""
+ANEW: Final = "anew"
+"""The name of the clients of topics that are made anew."""
 MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
@@ -59,7 +62,7 @@ class Load:
     def __init__(
         self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
     ) -> None:
-        """`rare`: names of clients of `rare_load.py`, `GROUPS`, `CROWD` or `SHARERS`."""
+        """`rare`: names of clients of `rare_load.py`, `GROUPS`, `CROWD`, `SHARERS` or `ANEW`."""
         self.world = world
         self.crowd = Crowd(world) if CROWD in rare else None
         self._rare = [name for name in rare if name != SHARERS]
@@ -75,6 +78,7 @@ class Load:
         self._transaction_timeout_ms = transaction_timeout_ms
         self._values: defaultdict[str, int] = defaultdict(int)
         self.application = self._sharing() if SHARERS in rare else None
+        self.anew = self._remaking() if ANEW in rare else None
 
     def _sharing(self) -> Application:
         return Application(
@@ -85,6 +89,9 @@ class Load:
             target=COPIES,
             options=self._timeouts,
         )
+
+    def _remaking(self) -> Anew:
+        return Anew(self.world, self.stop, self._timeouts, self._transaction_timeout_ms)
 
     async def prepare(self) -> None:
         """Create the topics. That waits for all brokers: a fault may have one down."""
@@ -136,6 +143,8 @@ class Load:
             return self._decide
         if self.crowd is not None and name == CROWD:
             return partial(self.crowd.live, self.stop)
+        if self.anew is not None and name == ANEW:
+            return self.anew.live
         return partial(RARE[name], self.world, self.stop)
 
     async def _again(self, process: str, client: Callable[[str, Random], Awaitable[None]]) -> None:
@@ -426,21 +435,18 @@ class Load:
                 for number in range(PARTITIONS)
             ]
             for partition in partitions:
-                consumer.assign([partition])
-                await consumer.seek_to_end()
-                end = await consumer.position(partition)
-                await consumer.seek_to_beginning()
-                found = log[place(partition)] = []
-                with trio.fail_after(FINAL_SECONDS):
-                    while await consumer.position(partition) < end:
-                        records = await consumer.poll()
-                        found += [(record.offset, record.value or b"") for record in records]
-        async with self.world.admin("final", **self._timeouts) as admin:
+                log[place(partition)] = await _everything_in(consumer, partition)
+        async with (
+            self.world.admin("final", **self._timeouts) as admin,
+            self._consumer("final") as consumer,
+        ):
             stored = await admin.committed(
                 GROUP, [*(TopicPartition(TOPIC, n) for n in range(PARTITIONS))]
             )
             if self.crowd is not None:
                 await self.crowd.read_final(admin)
+            if self.anew is not None:
+                await self.anew.judge(admin, partial(_everything_in, consumer))
         return History(
             transactions=self.journal.transactions,
             log=log,
@@ -453,3 +459,17 @@ class Load:
                 for n in range(PARTITIONS)
             },
         )
+
+
+async def _everything_in(consumer: Consumer, partition: TopicPartition) -> list[Found]:
+    """Return all committed records of a partition."""
+    consumer.assign([partition])
+    await consumer.seek_to_end()
+    end = await consumer.position(partition)
+    await consumer.seek_to_beginning()
+    found: list[Found] = []
+    with trio.fail_after(FINAL_SECONDS):
+        while await consumer.position(partition) < end:
+            records = await consumer.poll()
+            found += [(record.offset, record.value or b"") for record in records]
+    return found

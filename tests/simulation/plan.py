@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault, StaysCut
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import CROWD, GROUPS, SHARERS
+from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -28,6 +28,7 @@ OLD_PROBABILITY = 0.2
 GROUPS_PROBABILITY = 0.5
 CROWD_PROBABILITY = 0.5
 SHARERS_PROBABILITY = 0.5
+ANEW_PROBABILITY = 0.3
 AT_ONCE = 3
 """So many of them strike at the beginning."""
 LONG_PROBABILITY = 0.15
@@ -113,6 +114,7 @@ def _rare(rng: Random) -> tuple[str, ...]:
         (GROUPS, GROUPS_PROBABILITY),
         (CROWD, CROWD_PROBABILITY),
         (SHARERS, SHARERS_PROBABILITY),
+        (ANEW, ANEW_PROBABILITY),
     )
     return tuple(name for name, probability in probabilities if rng.random() < probability)
 

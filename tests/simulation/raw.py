@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import trio
 
+from odradek.broker.cluster.image import NO_LEADER
 from odradek.broker.env import Connection
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -37,7 +38,9 @@ from tests.simulation.world import World
 
 PATIENCE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 1.5
-TRANSACTION: Final = 1  # the kind of key in FindCoordinator
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""The kinds of key in FindCoordinator."""
 AGAIN: Final = RETRIABLE | {ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
@@ -106,14 +109,21 @@ class RawClient:
                     reader.received(count)
                 return protocol.response(frame)[1]
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
-            found = self._connections.pop(node, None)
-            if found is not None:
-                await found[0].aclose()
+            await self._drop(node)
             raise OSError(str(error)) from error
+        except trio.Cancelled:
+            await self._drop(node)  # or the answer would be taken for that of the next request
+            raise
+
+    async def _drop(self, node: int) -> None:
+        found = self._connections.pop(node, None)
+        if found is not None:
+            with trio.CancelScope(shield=True):
+                await found[0].aclose()
 
 
 class RawProducer(RawClient):
-    """A transactional producer of one topic. Every method raises `GivenUp`."""
+    """A transactional producer. Every method raises `GivenUp`."""
 
     def __init__(
         self, world: World, name: str, rng: Random, *, transaction_version: int, timeout_ms: int
@@ -122,8 +132,13 @@ class RawProducer(RawClient):
         self._versions = VERSIONS[transaction_version]
         self._timeout_ms = timeout_ms
         self._producer = (-1, -1)
-        self._sequences: dict[int, int] = {}
-        self._added: dict[int, None] = {}
+        self._sequences: dict[tuple[str, int], int] = {}
+        self._added: dict[tuple[str, int], None] = {}
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """The producer id and epoch; -1 before `init`."""
+        return self._producer
 
     async def init(self) -> None:
         request = InitProducerIdRequest(
@@ -148,10 +163,11 @@ class RawProducer(RawClient):
         self, topic: str, partition: int, value: bytes, *, patience: float = PATIENCE_SECONDS
     ) -> int:
         """Send one record in the transaction. Return its offset."""
-        if self._versions.add is not None and partition not in self._added:
+        where = topic, partition
+        if self._versions.add is not None and where not in self._added:
             await self.add(topic, partition)
-        self._added[partition] = None
-        sequence = self._sequences.get(partition, 0)
+        self._added[where] = None
+        sequence = self._sequences.get(where, 0)
         records = encode_batch(
             [Record(key=None, value=value, timestamp_ms=START_MS)],
             producer_id=self._producer[0],
@@ -168,24 +184,31 @@ class RawProducer(RawClient):
         )
 
         async def ask() -> Any:
-            leader = 1 if self._world.is_alone else self._world.leader_of(topic, partition)
-            answer = await self.ask(leader, PRODUCE, self._versions.produce, request)
+            answer = await self.ask(
+                self._leader_of(topic, partition), PRODUCE, self._versions.produce, request
+            )
             return answer.responses[0].partition_responses[0]
 
         answer = await self._again(ask, patience)
-        self._sequences[partition] = sequence + 1
+        self._sequences[where] = sequence + 1
         return int(answer.base_offset)
+
+    def _leader_of(self, topic: str, partition: int) -> int:
+        if self._world.is_alone:
+            return 1
+        found = self._world.image().partition(topic, partition)
+        return NO_LEADER if found is None else found.leader
 
     async def send_again(self, topic: str, partition: int, value: bytes) -> int:
         """Send the latest record once more, as if its answer had been lost. Return its offset."""
-        self._sequences[partition] -= 1
+        self._sequences[topic, partition] -= 1
         return await self.send(topic, partition, value)
 
     async def send_unadded(
         self, topic: str, partition: int, value: bytes, *, patience: float = PATIENCE_SECONDS
     ) -> int:
         """Send a record as if its partition were in the transaction."""
-        self._added[partition] = None
+        self._added[topic, partition] = None
         return await self.send(topic, partition, value, patience=patience)
 
     async def add(self, topic: str, partition: int) -> None:
@@ -198,7 +221,7 @@ class RawProducer(RawClient):
             v3_and_below_topics=(AddPartitionsToTxnTopic(name=topic, partitions=(partition,)),),
         )
         await self._ask_coordinator(ADD_PARTITIONS_TO_TXN, self._versions.add, request)
-        self._added[partition] = None
+        self._added[topic, partition] = None
 
     async def end(self, *, committed: bool) -> None:
         """End the transaction; without records there is none."""
@@ -217,16 +240,27 @@ class RawProducer(RawClient):
 
     # requests
 
-    async def _ask_coordinator(self, api: Api[Any, Any], version: int, request: Any) -> Any:
+    async def _ask_coordinator(
+        self,
+        api: Api[Any, Any],
+        version: int,
+        request: Any,
+        *,
+        group: str | None = None,
+        patience: float = PATIENCE_SECONDS,
+    ) -> Any:
+        """Ask the coordinator of this producer, or that of a group."""
+        key, key_type = (self.name, TRANSACTION) if group is None else (group, GROUP)
+
         async def ask() -> Any:
-            where = FindCoordinatorRequest(key=self.name, key_type=TRANSACTION)
+            where = FindCoordinatorRequest(key=key, key_type=key_type)
             node = self._rng.choice(list(self._world.machines))
             found = await self.ask(node, FIND_COORDINATOR, 2, where)
             if found.error_code:
                 return found
             return await self.ask(found.node_id, api, version, request)
 
-        return await self._again(ask)
+        return await self._again(ask, patience)
 
     async def _again(self, ask: Any, patience: float = PATIENCE_SECONDS) -> Any:
         """Ask until there is an answer that is not about the moment. Raises `GivenUp`."""
@@ -248,7 +282,10 @@ class RawProducer(RawClient):
 
 def _error_code(answer: Any) -> int:
     """Return the error code of an answer, or of the one partition in it."""
-    topics = getattr(answer, "results_by_topic_v3_and_below", ())
-    if topics:
-        return int(topics[0].results_by_partition[0].partition_error_code)
+    added = getattr(answer, "results_by_topic_v3_and_below", ())
+    if added:
+        return int(added[0].results_by_partition[0].partition_error_code)
+    stored = getattr(answer, "topics", ())
+    if stored:
+        return int(stored[0].partitions[0].error_code)
     return int(answer.error_code)

@@ -151,6 +151,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         outcome.violations += [str(each) for each in check_members(load.crowd.history)]
     if load.application is not None:
         outcome.violations += [str(each) for each in load.application.wrong_copies(history)]
+    if load.anew is not None:
+        outcome.violations += load.anew.violations
     outcome.violations += watch.at_rest()
 
 
