@@ -72,6 +72,7 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._shapes = shapes
         self._timers = new_timers()
         around = Surroundings(
             timers=self._timers,
@@ -414,7 +415,11 @@ class GroupCoordinator:
     def _accepted_offsets(
         self, committing: Committing
     ) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
-        return accepted_offsets(committing, metadata_max=self._config.offset_metadata_max_bytes)
+        return accepted_offsets(
+            committing,
+            topics=self._shapes().topics,
+            metadata_max=self._config.offset_metadata_max_bytes,
+        )
 
     # bounds
 

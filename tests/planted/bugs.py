@@ -20,6 +20,7 @@ from tests.planted.made_anew import MADE_ANEW_BUGS
 from tests.planted.members import MEMBER_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
+from tests.planted.positions import POSITION_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
@@ -41,6 +42,7 @@ BUGS: Final = (
     *OUR_BUGS,
     *ASYNCIO_BUGS,
     *COMMIT_ORDER_BUGS,
+    *POSITION_BUGS,
     *ADMINISTRATION_BUGS,
     *MADE_ANEW_BUGS,
     *SINK_BUGS,
