@@ -18,7 +18,6 @@ from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import Compression, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import Others
 from odradek.broker.storage.identity import Identity
-from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.protocol.batch import Codec, TimestampType
@@ -141,7 +140,10 @@ class LocalTopicLogs:
                     configs[topic.name] = log_config(topic, self._config)
                 try:
                     await self._open_one(topic, index, configs[topic.name], is_start=is_start)
-                except (OSError, DamagedSegment) as error:
+                # One log that makes no sense must not keep all others from being served. So
+                # anything counts at the start, our own failed assertions as well: a log that
+                # opens wrongly is offline.
+                except Exception as error:
                     if is_start:
                         self._partitions.keep_offline(topic.name, topic.topic_id, index, error)
                     elif isinstance(error, OSError):

@@ -12,6 +12,7 @@ with require_stable also names partitions that have only a pending offset.
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NoReturn
 from uuid import UUID
 
@@ -95,7 +96,11 @@ class GroupCoordinator:
 
     async def load(self, partition_index: int) -> None:
         """Begin to coordinate the groups of a partition, as `Tenures.load` describes."""
-        await self._tenures.load(partition_index, GroupTenure.read)
+
+        async def read(tenure: GroupTenure) -> None:
+            await tenure.read(partial(self._tenures.check_places, tenure))
+
+        await self._tenures.load(partition_index, read)
 
     def unload(self, partition_index: int) -> None:
         """Stop coordinating a partition: waiting requests get NOT_COORDINATOR."""

@@ -151,8 +151,13 @@ def _show(found: Survey, choice: str | None, history: History) -> None:
     click.echo(f"{found.directory} is damaged:")
     for damage in found.damages:
         _show_damage(found, damage)
+    for problem in found.problems:
+        click.echo(f"  {problem}")
     if not found.damages:
-        click.echo("  The checkpoint covers more than the files have.")
+        click.echo(
+            "  --cut, --leave-out: both read the log anew, and take it for that of this partition. "
+            "Its good batches stay."
+        )
         return
     first = found.damages[0]
     if choice != "leave out":

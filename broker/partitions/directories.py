@@ -11,6 +11,7 @@ ends in `.deleted`: then its old name is free, and a crash does not leave half a
 
 import errno
 import logging
+import math
 import re
 from typing import Final
 from uuid import UUID
@@ -24,6 +25,7 @@ from odradek.broker.turns import Turns
 
 LOGGER: Final = logging.getLogger(__name__)
 DELETED: Final = ".deleted"
+TRY_AGAIN_SECONDS_MAX: Final = 60.0
 _THROWN_AWAY: Final = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9]+)?\.deleted")
 """A user may end a name with `.deleted`, too. The broker does not remove such a directory."""
 SET_ASIDE: Final = ".set-aside"
@@ -56,9 +58,10 @@ def aside_name(name: str, number: int) -> str:
 class PartitionDirectories:
     """The directories in one data directory. `run` removes what is thrown away."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, try_again_seconds: float) -> None:
         self._disk = disk
         self._directory = directory
+        self._try_again_seconds = min(try_again_seconds, TRY_AGAIN_SECONDS_MAX)
         self._garbage: list[str] = []
         self._has_garbage = trio.Event()
 
@@ -164,14 +167,20 @@ class PartitionDirectories:
     async def run(self) -> None:
         """Remove what is thrown away, until cancelled."""
         while True:
-            await self._has_garbage.wait()
+            # Without a free file descriptor, say, a directory stays. It is tried again later.
+            with trio.move_on_after(self._try_again_seconds if self._garbage else math.inf):
+                await self._has_garbage.wait()
             self._has_garbage = trio.Event()
+            failed: list[str] = []
             while self._garbage:
                 path = self._garbage.pop()
                 try:
                     await self._disk.rmtree(path)
                 except OSError as error:
-                    LOGGER.warning("%s cannot be removed: %s", path, error)
+                    if self._disk.exists(path):
+                        failed.append(path)
+                        LOGGER.warning("%s cannot be removed yet: %s", path, error)
+            self._garbage += failed
 
     def warn_of_strangers(self, known: set[str]) -> None:
         """Log the directories that belong to no topic: a user may miss them. Raises OSError."""

@@ -33,13 +33,13 @@ from odradek.broker.partitions.unopened import UnopenedPartitions
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
-from odradek.broker.storage.damage import DamagedLog, Others, Rules
+from odradek.broker.storage.damage import DamagedLog, ForeignFile, Others, Rules
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
-from odradek.broker.storage.recovery import Recovered
+from odradek.broker.storage.log_state import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
@@ -97,11 +97,12 @@ class Partitions:
         self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
-        self._retention = RetentionLoop(self, self._disk, retention_check_interval_ms / 1000)
+        upkeep_seconds = retention_check_interval_ms / 1000
+        self._retention = RetentionLoop(self, self._disk, upkeep_seconds)
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self.cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self, scrub or ScrubConfig(), offload)
-        self._directories = PartitionDirectories(disk, directory)
+        self._directories = PartitionDirectories(disk, directory, upkeep_seconds)
         self._background = Background()
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk)
@@ -297,14 +298,21 @@ class Partitions:
         self._unopened.add(where, topic_id, reason, is_damaged=True)
         LOGGER.error("%s is offline: %s", where, reason)
 
-    def keep_offline(
-        self, topic: str, topic_id: UUID, index: int, error: OSError | DamagedSegment
-    ) -> None:
+    def keep_offline(self, topic: str, topic_id: UUID, index: int, error: Exception) -> None:
         """Note that `open` could not open a partition, and why. Its directory is left as it is."""
         where = TopicPartition(topic, index)
-        is_damaged = isinstance(error, DamagedLog | DamagedSegment)
-        self._unopened.add(where, topic_id, str(error), is_damaged=is_damaged)
-        LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, error)
+        if isinstance(error, OSError | DamagedSegment):
+            is_damaged = isinstance(error, DamagedLog | DamagedSegment | ForeignFile)
+            reason = str(error)
+        else:
+            is_damaged = True
+            reason = (
+                f"{self._directory}/{where} has files that no version of the broker has written "
+                f"({type(error).__name__}: {error})"
+            )
+            LOGGER.debug("%s cannot be opened", where, exc_info=error)
+        self._unopened.add(where, topic_id, reason, is_damaged=is_damaged)
+        LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, reason)
 
     async def take_offline(self, partition: Partition, reason: str) -> None:
         """See `Partition.take_offline`. The damage is noted on disk for the next start."""

@@ -14,6 +14,7 @@ from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.consumer_groups import CONSUMER_GROUP_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.disk import DISK_BUGS
+from tests.planted.files import FILE_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.made_anew import MADE_ANEW_BUGS
@@ -46,6 +47,7 @@ BUGS: Final = (
     *ADMINISTRATION_BUGS,
     *MADE_ANEW_BUGS,
     *SINK_BUGS,
+    *FILE_BUGS,
 )
 
 COORDINATORS: Final = (
