@@ -110,6 +110,7 @@ class Log:
         )
         recovered = await recovery.run()
         log = cls(files, directory, topic_id, config, recovered.state)
+        log.saver.has_checkpoint = recovered.checkpoint is not None and log.size_bytes > 0
         if leader_epoch > log.epochs.latest:
             log.epochs.assign(leader_epoch, log.log_end_offset)
         if recovered.checkpoint is None and log._flush.is_new:

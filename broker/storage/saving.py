@@ -74,6 +74,8 @@ class LogSaver:
         """The bytes that had been appended to the log when its state was saved."""
         self.has_replaced_on_disk = state.has_replaced
         """True if the checkpoint on disk names replaced segments."""
+        self.has_checkpoint = False
+        """True if a checkpoint that describes records of the log is on disk."""
         self._log_start_on_disk = state.log_start_on_disk
 
     @property
@@ -230,6 +232,7 @@ class LogSaver:
         self._unsynced_snapshots = [
             offset for offset in self._unsynced_snapshots if offset not in to_save.snapshots
         ]
+        self.has_checkpoint = True
         self.has_replaced_on_disk = bool(to_save.replaced)
         self._reader.has_rebuilt = False
         self._saved_state = to_save.state
