@@ -68,8 +68,7 @@ LEVEL = {
 PURE = {
     "protocol": ("",),
     "client": (
-        *("errors", "types", "cluster/metadata", "cluster/topic_ids"),
-        "administration/descriptions",
+        *("errors", "types", "cluster/metadata", "administration/descriptions"),
         *(
             "producing/detached",
             "producing/prepared",

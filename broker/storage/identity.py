@@ -10,22 +10,30 @@ flush of the log, before any record is acknowledged. When the topic's settings c
 writes it again in the background (`partitions/identities.py`). At every start the broker compares
 it with the store and writes it again if they differ: a directory of an earlier version has no such
 file, and the number of partitions may have grown.
+
+The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
+import msgpack
+from crc32c import crc32c
+
 from odradek.broker.env import Disk
-from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, read_checkpoint
 from odradek.broker.storage.files import LOG, SEGMENT_SUFFIXES, SNAPSHOT, file_offset, sync_file
+from odradek.broker.storage.lost import GIVEN_UP
 from odradek.broker.topic_partition import TopicPartition
 
 IDENTITY: Final = "topic.meta"
-BESIDE: Final = IDENTITY + small_file.BESIDE
+BESIDE: Final = "topic.meta.tmp"
+VERSION: Final = 1
+_CRC: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +50,9 @@ class Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    return small_file.encode(
+    content: bytes = msgpack.packb(
         {
+            "version": VERSION,
             "topic": identity.where.topic,
             "partition": identity.where.partition,
             "topic_id": identity.topic_id.bytes,
@@ -53,12 +62,16 @@ def encode_identity(identity: Identity) -> bytes:
             **({"by_tag": True} if identity.is_by_tag else {}),
         }
     )
+    return _CRC.pack(crc32c(content)) + content
 
 
 def decode_identity(data: bytes | bytearray) -> Identity | None:
     """Return the identity in a file's bytes, or None if it is damaged or of a newer version."""
-    content = small_file.decode(data)
-    if content is None:
+    body = memoryview(data)[_CRC.size :]
+    if len(data) < _CRC.size or crc32c(body) != _CRC.unpack_from(data)[0]:
+        return None
+    content: dict[str, Any] = msgpack.unpackb(body)
+    if content["version"] != VERSION:
         return None
     return Identity(
         where=TopicPartition(content["topic"], content["partition"]),
@@ -72,8 +85,14 @@ def decode_identity(data: bytes | bytearray) -> Identity | None:
 
 async def read_identity(disk: Disk, directory: str) -> Identity | None:
     """Return the identity of a directory, or None if it has none. Raises OSError."""
-    data = await small_file.read_bytes(disk, f"{directory}/{IDENTITY}")
-    return None if data is None else decode_identity(data)
+    path = f"{directory}/{IDENTITY}"
+    if not disk.exists(path):
+        return None
+    file = disk.open(path)
+    try:
+        return decode_identity(await file.pread(0, file.size))
+    finally:
+        file.close()
 
 
 async def keep_identity(
@@ -135,9 +154,9 @@ async def owner_of(disk: Disk, directory: str) -> Owner:
     identity = await read_identity(disk, directory)
     if identity is not None:
         return Owner(identity.where, identity.topic_id, identity)
-    # `topic.meta` is lost, or an earlier version made the directory.
+    # A directory of an earlier version has only the topic id, in the checkpoint.
     checkpoint = await read_checkpoint(disk, directory)
-    return Owner() if checkpoint is None else Owner(checkpoint.where, checkpoint.topic_id)
+    return Owner() if checkpoint is None else Owner(None, checkpoint.topic_id)
 
 
 def is_empty_log(disk: Disk, directory: str) -> bool:
@@ -146,7 +165,7 @@ def is_empty_log(disk: Disk, directory: str) -> bool:
     Raises OSError.
     """
     names = disk.listdir(directory)
-    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE}
+    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE, GIVEN_UP}
     beginnings = [
         name
         for name in names
