@@ -8,6 +8,8 @@ client until it ends. Such a loop counts its steps here:
         await turns.take(1 + len(topic.partitions))
         ...
 
+A pure function yields the number of its steps (`work.py`), and `Turns.do` takes the turns.
+
 Work that cannot be cut into steps (parsing, decompression) goes through `Env.offload` instead.
 """
 
@@ -15,6 +17,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import trio
+
+from odradek.broker.work import Work
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -43,6 +47,21 @@ class Turns:
         """
         self._left -= steps
         if self._left <= 0:
+            self._left = STEPS_PER_TURN
+            await trio.lowlevel.checkpoint()
+
+    async def do(self, work: Work[R]) -> R:
+        """Return the result of `work`, whose steps are taken in turns, as `take` describes."""
+        while True:
+            left = self._left
+            try:
+                while left > 0:
+                    left -= next(work)
+            except StopIteration as done:
+                result: R = done.value
+                return result
+            finally:
+                self._left = left
             self._left = STEPS_PER_TURN
             await trio.lowlevel.checkpoint()
 

@@ -43,6 +43,7 @@ LEVELS = {
         {"__init__"},
     ),
     "broker": (
+        {"work"},
         {"collector", "env", "topic_partition", "client_identity", "member_ids", "turns"}
         | {"patterns", "repeats", "__init__"},
         {"storage", "config", "coordination", "system", "log_lines", "guarded_write"},
@@ -82,7 +83,7 @@ PURE = {
         *("spark/offsets", "spark/partitioner", "spark/progress", "spark/varints"),
     ),
     "broker": (
-        *("client_identity", "member_ids", "repeats", "topic_partition", "config"),
+        *("client_identity", "member_ids", "repeats", "topic_partition", "work", "config"),
         *("server/failures",),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
         *("group/consumer", "group/checks", "group/offset_answers"),

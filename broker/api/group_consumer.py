@@ -78,7 +78,7 @@ async def consumer_group_heartbeat(
         heartbeat_interval_ms=0
         if is_leaving
         else core.groups.consumers.heartbeat_interval_ms(request.group_id),
-        assignment=_assignment(beaten) if beaten.shows_assignment else None,
+        assignment=await _assignment(beaten) if beaten.shows_assignment else None,
     )
 
 
@@ -105,15 +105,17 @@ async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest)
     )
 
 
-def _assignment(beaten: Beaten) -> ConsumerGroupHeartbeatResponseAssignment:
-    return ConsumerGroupHeartbeatResponseAssignment(
-        topic_partitions=tuple(
+async def _assignment(beaten: Beaten) -> ConsumerGroupHeartbeatResponseAssignment:
+    turns = Turns()
+    listed = []
+    for topic_id, epochs in beaten.member.assigned.items():
+        await turns.take(1 + len(epochs) // 20)
+        listed.append(
             ConsumerGroupHeartbeatResponseTopicPartitions(
                 topic_id=topic_id, partitions=tuple(sorted(epochs))
             )
-            for topic_id, epochs in beaten.member.assigned.items()
         )
-    )
+    return ConsumerGroupHeartbeatResponseAssignment(topic_partitions=tuple(listed))
 
 
 async def consumer_group_describe(

@@ -47,6 +47,7 @@ from odradek.broker.group.state import GroupEvent, GroupState
 from odradek.broker.group.store import GroupEntry
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.turns import Turns
+from odradek.broker.work import whole
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -55,6 +56,10 @@ UPGRADING: Final = ("upgrade", "bidirectional")
 DISABLED: Final = "disabled"
 NOTHING: Final = ConsumerGroup(group_id="", epoch=-1)
 """What a converted group is compared with, so that each of its parts has a record."""
+
+
+class _OvertakenError(Exception):
+    """A classic group has changed while it was being made a consumer group."""
 
 
 class ConsumerGroups:
@@ -83,59 +88,64 @@ class ConsumerGroups:
             asked = replace(asked, member_id=self._new_member_id())
         if asked.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return await self._leave(asked)
-        is_joining = asked.member_epoch == JOIN_EPOCH
-        tenure, live, shapes = await self._with_matches(asked, makes=is_joining)
-        if live is None:
-            raise self._not_found(tenure, asked.group_id)
-        is_new = asked.group_id not in tenure.consumers
-        if asked.member_id not in live.group.members:
-            self._check_room()
-        if is_new:
-            beaten = self._begin(tenure, live, asked, shapes)
-        else:
-            beaten = live.heartbeat(asked, shapes)
+        turns = Turns()
+        while True:
+            tenure, live = self._find_or_begin(asked)
+            if live.changes_nothing(asked):
+                member = live.group.members[asked.member_id]
+                beaten = Beaten(group=live.group, member=member, shows_assignment=False)
+                break
+            async with live.alone():
+                try:
+                    if live.state is not ConsumerState.DEAD:
+                        beaten = await self._decided(tenure, live, asked, turns)
+                        break
+                except _OvertakenError:
+                    pass
         await tenure.durable(live.written)
         return beaten
 
-    def _begin(
-        self, tenure: GroupTenure, live: LiveConsumer, asked: Beat, shapes: TopicShapes
+    def _find_or_begin(self, asked: Beat) -> tuple[GroupTenure, LiveConsumer]:
+        """Return a group, which begins with the first that joins. Raises KafkaError."""
+        if asked.member_epoch != JOIN_EPOCH:
+            return self._find(asked.group_id)
+        tenure = self._tenures.find(asked.group_id)
+        live = tenure.consumers.get(asked.group_id)
+        return tenure, live or tenure.begin_consumer(asked.group_id)
+
+    async def _decided(
+        self, tenure: GroupTenure, live: LiveConsumer, asked: Beat, turns: Turns
     ) -> Beaten:
-        """Let the first member of the new protocol join. Raises KafkaError."""
-        first = self._make_way(tenure, asked, live, shapes)
+        """Decide on a heartbeat, alone with its group. Raises KafkaError, or _OvertakenError."""
+        group_id = asked.group_id
         try:
-            beaten = live.heartbeat(asked, shapes, first)
-        except KafkaError:
-            live.discard()
-            raise
-        classic = tenure.groups.pop(asked.group_id, None)
+            shapes = await live.match_patterns(asked.regex, turns)
+            if asked.member_id not in live.group.members:
+                self._check_room()
+            if group_id not in tenure.beginning:
+                return await live.heartbeat(asked, shapes, turns)
+            classic = tenure.groups.get(group_id)
+            before = None if classic is None else classic.group
+
+            def check() -> None:
+                if tenure.groups.get(group_id) is not classic or (
+                    classic is not None and classic.group is not before
+                ):
+                    raise _OvertakenError
+
+            first = self._make_way(tenure, asked, live, shapes)
+            beaten = await live.heartbeat(asked, shapes, turns, first, check=check)
+        finally:
+            # What has not begun ends. Those that wait for it find it dead, and begin another.
+            if tenure.beginning.get(group_id) is live:
+                del tenure.beginning[group_id]
+                if not live.written:
+                    live.discard()
         if classic is not None:
+            del tenure.groups[group_id]
             classic.close(GroupEvent.UPGRADE)
-        tenure.consumers[asked.group_id] = live
+        tenure.consumers[group_id] = live
         return beaten
-
-    async def _with_matches(
-        self, asked: Beat, *, makes: bool
-    ) -> tuple[GroupTenure, LiveConsumer | None, TopicShapes]:
-        """Return the group, and the topics as they are when all its patterns are matched.
-
-        The group is a new one or None if it is not there.
-        """
-        turns = Turns()
-        made: LiveConsumer | None = None
-        while True:
-            tenure = self._tenures.find(asked.group_id)
-            live = tenure.consumers.get(asked.group_id)
-            if live is None:
-                if not makes:
-                    return tenure, None, self._around.shapes()
-                made = live = made or tenure.new_consumer(asked.group_id)
-            shapes = self._around.shapes()
-            patterns = [*live.group.patterns, *([asked.regex] if asked.regex else [])]
-            missing = live.matches.missing(patterns, shapes.topics)
-            if not missing:
-                return tenure, live, shapes
-            for pattern in missing:
-                await live.matches.match(pattern, shapes.topics, turns)
 
     def _make_way(
         self, tenure: GroupTenure, asked: Beat, live: LiveConsumer, shapes: TopicShapes
@@ -159,7 +169,7 @@ class ConsumerGroups:
             )
         converted = from_classic(classic.group, shapes)
         live.start_from(converted)
-        return (removed, *difference(NOTHING, converted))
+        return (removed, *whole(difference(NOTHING, converted)))
 
     @staticmethod
     def _cannot_upgrade(group_id: str, why: str) -> KafkaError:
@@ -187,11 +197,12 @@ class ConsumerGroups:
 
     async def _leave(self, asked: Beat) -> Beaten:
         tenure, live = self._find(asked.group_id)
-        member = _leaving(live.group, asked.member_id, asked.instance_id)
-        if asked.instance_id is not None and asked.member_epoch == LEAVE_STATIC_EPOCH:
-            live.let_go(member)
-        else:
-            live.remove([member.member_id], "left")
+        async with live.alone():
+            member = _leaving(live.group, asked.member_id, asked.instance_id)
+            if asked.instance_id is not None and asked.member_epoch == LEAVE_STATIC_EPOCH:
+                live.let_go(member)
+            else:
+                live.remove([member.member_id], "left")
         await tenure.durable(live.written)
         return Beaten(group=live.group, member=member, shows_assignment=False)
 
@@ -202,18 +213,19 @@ class ConsumerGroups:
         live = tenure.consumers[group_id]
         codes = []
         gone: dict[str, None] = {}
-        for claim in leaving:
-            try:
-                member = _leaving(
-                    live.group, claim.member_id, claim.group_instance_id, by_instance=True
-                )
-            except KafkaError as error:
-                codes.append(error.code)
-            else:
-                codes.append(ErrorCode.NONE)
-                gone[member.member_id] = None
-        if gone:
-            live.remove(gone, "were removed by LeaveGroup")
+        async with live.alone():
+            for claim in leaving:
+                try:
+                    member = _leaving(
+                        live.group, claim.member_id, claim.group_instance_id, by_instance=True
+                    )
+                except KafkaError as error:
+                    codes.append(error.code)
+                else:
+                    codes.append(ErrorCode.NONE)
+                    gone[member.member_id] = None
+            if gone:
+                live.remove(gone, "were removed by LeaveGroup")
         await tenure.durable(live.written)
         return codes
 
@@ -249,14 +261,20 @@ class ConsumerGroups:
         if is_dynamic and not joining.member_id and joining.requires_known_member_id:
             raise MemberIdRequiredError(member_id)
         asked = beat_of(joining, member_id, self._around.shapes())
-        tenure, live, shapes = await self._with_matches(asked, makes=False)
-        if live is None or not live.group.members:
+        turns = Turns()
+        tenure = self._tenures.find(joining.group_id)
+        live = tenure.consumers.get(joining.group_id)
+        if live is None:
             return None
-        if member_id not in live.group.members:
-            self._check_room()
-        live.check_room(member_id)
-        live.check_protocols(joining)
-        beaten = live.join_classic(asked, shapes)
+        async with live.alone():
+            shapes = await live.match_patterns(None, turns)
+            if live.state is ConsumerState.DEAD or not live.group.members:
+                return None
+            if member_id not in live.group.members:
+                self._check_room()
+            live.check_room(member_id)
+            live.check_protocols(joining)
+            beaten = await live.join_classic(asked, shapes, turns)
         await tenure.durable(live.written)
         return Joined(
             generation_id=beaten.member.epoch,

@@ -1,18 +1,21 @@
 """A consumer group of the new protocol at work: its records, its deadlines, its members' claims.
 
-A heartbeat is decided in one synchronous piece: `consumer/heartbeat.py` makes the next group from
-the newest one, the difference is appended as one batch, and the next group takes effect at once.
-Its answer is sent when the batch is durable (`written`): a member must not work with partitions
+A request that changes the group is alone with it (`alone`), so that it may be decided in turns:
+`consumer/heartbeat.py` makes the next group from the newest one, the difference is made into
+records, and these are appended as one batch. The next group takes effect at once. Requests that
+come meanwhile wait in their order, but for heartbeats that change nothing (`changes_nothing`).
+The answer is sent when the batch is durable (`written`): a member must not work with partitions
 that a restart would give to another.
 
-Two deadlines fence a member: the session, which each heartbeat begins anew, and the time that it
-asked for to revoke partitions. A member that uses the classic protocol (`consumer/migration.py`)
-has the same time to join again after REBALANCE_IN_PROGRESS, and to send SyncGroup after JoinGroup.
+A member whose deadline has passed is fenced (`member_deadlines.py`).
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NoReturn, Protocol
+
+import trio
 
 from odradek.broker.group.consumer.heartbeat import (
     Around,
@@ -37,23 +40,24 @@ from odradek.broker.group.consumer.members import (
 from odradek.broker.group.consumer.migration import assignment_of, is_waiting, to_classic
 from odradek.broker.group.consumer.reconcile import Owners
 from odradek.broker.group.consumer.records import ConsumerEntry, difference, tombstones
-from odradek.broker.group.consumer.state import Allowed, ConsumerEvent, ConsumerState, decide_for
+from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState, decide_for
 from odradek.broker.group.limits import GROUP_MAX_BYTES, ConsumerGroupConfig
 from odradek.broker.group.matches import PatternMatches
+from odradek.broker.group.member_deadlines import MemberDeadlines
 from odradek.broker.group.members import ClassicGroup
 from odradek.broker.group.rebalance import Surroundings
 from odradek.broker.group.requests import Claim, Joining, Synced, Syncing
 from odradek.broker.group.store import GroupEntry
-from odradek.broker.group.timers import Timer
+from odradek.broker.turns import Turns
+from odradek.broker.work import Work, whole
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.record import Record
 
 log: Final = logging.getLogger(__name__)
 
 DOWNGRADING: Final = ("downgrade", "bidirectional")
 """The migration policies with which a consumer group may become a classic one."""
-FENCE_RETRY_MS: Final = 500
-"""The time after which a fence is tried again whose records were not appended."""
 
 
 class ConsumerLog(Protocol):
@@ -61,6 +65,10 @@ class ConsumerLog(Protocol):
 
     membership_bytes: int
     """The size of all its groups in memory."""
+
+    def encoded(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> Work[list[Record]]: ...
+
+    def append_encoded(self, records: Sequence[Record]) -> int: ...
 
     def append_together(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> int: ...
 
@@ -79,18 +87,14 @@ class LiveConsumer:
         self.state = state_of(group)
         self.written = 0
         """The offset after the group's newest record; 0 if it was loaded with it."""
-        self.matches: Final = PatternMatches()
+        self.matches: Final = PatternMatches(each.topics for each in group.patterns.values())
         self._group_log: Final = group_log
         self._around: Final = around
         self._owners: Final = Owners()
         self._seen: Mapping[str, TopicShape] | None = None
         """The topics at the last heartbeat."""
-        self._sessions: Final[dict[str, Timer]] = {}
-        self._revocations: Final[dict[str, Timer]] = {}
-        self._joins: Final[dict[str, Timer]] = {}
-        """Members that use the classic protocol and have to join again."""
-        self._syncs: Final[dict[str, Timer]] = {}
-        """Members that use the classic protocol and have to send SyncGroup."""
+        self._deadlines: Final = MemberDeadlines(group.group_id, around.timers, self.remove)
+        self._lock: Final = trio.Lock()
         self._size_bytes = group.size_bytes
         group_log.membership_bytes += self._size_bytes
         for member in group.members.values():
@@ -102,26 +106,63 @@ class LiveConsumer:
 
     # heartbeats
 
-    def heartbeat(
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Have the group to oneself. Others wait in their order, so each of them gets its turn."""
+        # Nothing waits here in a group in which nothing else is being decided.
+        try:
+            self._lock.acquire_nowait()
+        except trio.WouldBlock:
+            await self._lock.acquire()
+        self._deadlines.hold()
+        try:
+            yield
+        finally:
+            self._deadlines.let_go()
+            self._lock.release()
+
+    def changes_nothing(self, asked: Beat) -> bool:
+        """Return True for a heartbeat that needs no decision while another one is being made.
+
+        It only says that the member is there, and the member has what it should have.
+        """
+        member = self.group.members.get(asked.member_id)
+        if member is None or not self._lock.locked() or asked.member_epoch != member.epoch:
+            return False
+        self._expect_heartbeat(asked.member_id)
+        return asked.is_bare and member.has_reached(self.group.assignment_epoch)
+
+    async def match_patterns(self, regex: str | None, turns: Turns) -> TopicShapes:
+        """Match the group's patterns, and a request's, with the topics. Return these."""
+        shapes = self._around.shapes()
+        patterns = [*self.group.patterns, *([regex] if regex else [])]
+        for pattern in self.matches.missing(patterns, shapes.topics):
+            await self.matches.match(pattern, shapes.topics, turns)
+        return shapes
+
+    async def heartbeat(
         self,
         asked: Beat,
         shapes: TopicShapes,
+        turns: Turns,
         first: Sequence[GroupEntry | ConsumerEntry] = (),
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> Beaten:
         """Add or update a member, and bring it one step closer to its target.
 
-        `matches` must know the group's patterns and the request's. `first` are records to write
-        before the group's own. Raises KafkaError: as `heartbeat.beat`, and GROUP_MAX_SIZE_REACHED
-        and what the log raises; nothing has changed then.
+        The caller is alone with the group, and has matched its patterns. `first` are records to
+        write before the group's own; `check` raises if these do not hold any more. Raises
+        KafkaError: as `heartbeat.beat`, and GROUP_MAX_SIZE_REACHED and what the log raises; nothing
+        has changed then.
         """
         try:
             is_joining = asked.member_epoch == JOIN_EPOCH
-            allowed = decide_for(
-                self.state, ConsumerEvent.JOIN if is_joining else ConsumerEvent.HEARTBEAT
-            )
+            event = ConsumerEvent.JOIN if is_joining else ConsumerEvent.HEARTBEAT
+            decide_for(self.state, event)
             self.check_room(asked.member_id)
-            beaten = beat(self.group, asked, self._around_of(asked, shapes))
-            self._become(beaten.group, allowed, first)
+            beaten = await turns.do(beat(self.group, asked, self._around_of(asked, shapes)))
+            await self._become_in_turns(beaten.group, event, turns, first, check)
         finally:
             self.matches.keep(self.group.patterns)
         self._seen = shapes.topics
@@ -152,27 +193,50 @@ class LiveConsumer:
             now_ms=self._around.clock.wall_ms(),
         )
 
-    def _become(
+    async def _become_in_turns(
         self,
         after: ConsumerGroup,
-        allowed: Allowed,
+        event: ConsumerEvent,
+        turns: Turns,
         first: Sequence[GroupEntry | ConsumerEntry] = (),
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Write the difference to `after`, then take its place. Raises KafkaError."""
-        before = self.group
-        if after is before:
+        if after is self.group:
             return
+        size_bytes = self._checked_size(after)
+        entries = [*first, *await turns.do(difference(self.group, after))]
+        records = await turns.do(self._group_log.encoded(entries))
+        check()
+        self._take_place(after, event, records, size_bytes)
+
+    def _become(self, after: ConsumerGroup, event: ConsumerEvent) -> None:
+        """Do the same at once, where members go."""
+        size_bytes = self._checked_size(after)
+        records = whole(self._group_log.encoded(whole(difference(self.group, after))))
+        self._take_place(after, event, records, size_bytes)
+
+    def _checked_size(self, after: ConsumerGroup) -> int:
         size_bytes = after.size_bytes
         if size_bytes > max(GROUP_MAX_BYTES, self._size_bytes):
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"the members of {after.group_id!r} would take {size_bytes} bytes",
             )
-        state = state_of(after)
-        allowed.check(state)
-        entries: list[GroupEntry | ConsumerEntry] = [*first, *difference(before, after)]
-        if entries:
-            self.written = self._group_log.append_together(entries)
+        return size_bytes
+
+    def _take_place(
+        self,
+        after: ConsumerGroup,
+        event: ConsumerEvent,
+        records: Sequence[Record],
+        size_bytes: int,
+    ) -> None:
+        before, state = self.group, state_of(after)
+        # Again: the group may have been closed meanwhile, which an answer must not hide.
+        decide_for(self.state, event).check(state)
+        if records:
+            self.written = self._group_log.append_encoded(records)
         if after.epoch != before.epoch:
             log.info(
                 "group %r: epoch %d with %d members",
@@ -199,9 +263,9 @@ class LiveConsumer:
             member = after.members.get(member_id)
             self._owners.replace(None, member)
             if member is None:
-                self._stop_timers(member_id)
+                self._deadlines.forget(member_id)
             else:
-                self._expect_revocation(before.members.get(member_id), member)
+                self._deadlines.expect_revocation(before.members.get(member_id), member)
 
     # members that use the classic protocol
 
@@ -215,10 +279,11 @@ class LiveConsumer:
                 f"Member {joining.member_id}'s protocols are not supported.",
             )
 
-    def join_classic(self, asked: Beat, shapes: TopicShapes) -> Beaten:
+    async def join_classic(self, asked: Beat, shapes: TopicShapes, turns: Turns) -> Beaten:
         """Serve the JoinGroup of a member that uses the classic protocol.
 
-        `matches` must know the group's patterns. Raises KafkaError as `heartbeat`.
+        The caller is alone with the group, and has matched its patterns. Raises KafkaError as
+        `heartbeat`.
         """
         around = self._around_of(asked, shapes)
         holder = self.group.static_member(asked.instance_id) if asked.instance_id else None
@@ -228,24 +293,22 @@ class LiveConsumer:
             and holder.classic is None
             and self._may_downgrade([holder], count=count)
         ):
-            beaten, rebalances = beat_before_downgrade(self.group, asked, around)
+            beaten, rebalances = await turns.do(beat_before_downgrade(self.group, asked, around))
+            entries = await turns.do(difference(self.group, beaten.group))
             self._downgrade(
-                beaten.group,
-                [*difference(self.group, beaten.group), *tombstones(beaten.group)],
-                rebalances=rebalances,
+                beaten.group, [*entries, *tombstones(beaten.group)], rebalances=rebalances
             )
             return beaten
-        allowed = decide_for(self.state, ConsumerEvent.JOIN_CLASSIC)
+        decide_for(self.state, ConsumerEvent.JOIN_CLASSIC)
         try:
-            beaten = beat(self.group, asked, around)
-            self._become(beaten.group, allowed)
+            beaten = await turns.do(beat(self.group, asked, around))
+            await self._become_in_turns(beaten.group, ConsumerEvent.JOIN_CLASSIC, turns)
         finally:
             self.matches.keep(self.group.patterns)
         self._seen = shapes.topics
         member = beaten.member
         self._expect_heartbeat(member.member_id)
-        self._stop(self._joins, member.member_id)
-        self._expect(self._syncs, member, "has not sent SyncGroup in time")
+        self._deadlines.expect_sync(member)
         return beaten
 
     def sync_classic(self, syncing: Syncing) -> Synced:
@@ -267,7 +330,7 @@ class LiveConsumer:
         is_revoking = member.progress is MemberProgress.UNREVOKED_PARTITIONS
         if member.epoch < self.group.assignment_epoch and not is_revoking:
             self._send_to_join(member)
-        self._stop(self._syncs, member.member_id)
+        self._deadlines.note_sync(member.member_id)
         self._expect_heartbeat(member.member_id)
         return Synced(
             protocol_type=syncing.protocol_type,
@@ -331,21 +394,11 @@ class LiveConsumer:
         return group.assignment_epoch < group.epoch and is_due and group.are_all_classic(without=())
 
     def _send_to_join(self, member: ConsumerMember) -> NoReturn:
-        if member.member_id not in self._joins:
-            self._expect(self._joins, member, "has not joined again in time")
+        self._deadlines.expect_join(member)
         raise KafkaError(
             ErrorCode.REBALANCE_IN_PROGRESS,
             f"A new rebalance is triggered in group {self.group.group_id} and member "
             f"{member.member_id} should rejoin to catch up.",
-        )
-
-    def _expect(self, timers: dict[str, Timer], member: ConsumerMember, reason: str) -> None:
-        """Fence a member after its rebalance timeout, unless the timer is stopped before."""
-        timer = timers.get(member.member_id)
-        if timer is None:
-            timer = timers[member.member_id] = Timer(self._around.timers)
-        timer.start(
-            member.rebalance_timeout_ms, lambda: self._fence(timer, member.member_id, reason)
         )
 
     # the way back to the classic protocol
@@ -378,74 +431,27 @@ class LiveConsumer:
 
     def let_go(self, member: ConsumerMember) -> None:
         """Let a static member leave for a while. Its session goes on. Raises KafkaError."""
-        allowed = decide_for(self.state, ConsumerEvent.LEAVE_FOR_A_WHILE)
-        self._become(leave_for_a_while(self.group, member), allowed)
+        decide_for(self.state, ConsumerEvent.LEAVE_FOR_A_WHILE)
+        self._become(leave_for_a_while(self.group, member), ConsumerEvent.LEAVE_FOR_A_WHILE)
 
     def remove(self, member_ids: Iterable[str], reason: str) -> None:
         """Remove members. Raises KafkaError, and nothing has changed."""
         gone = list(member_ids)
-        allowed = decide_for(self.state, ConsumerEvent.LEAVE)
+        decide_for(self.state, ConsumerEvent.LEAVE)
         log.info("group %r: %s %s", self.group.group_id, ", ".join(gone), reason)
         leaving = [self.group.members[each] for each in gone]
         if self._may_downgrade(leaving, count=len(self.group.members) - len(gone)):
             left = self.group.without(gone)
             self._downgrade(left, tombstones(self.group), rebalances=True)
             return
-        self._become(remove(self.group, gone, self._around.shapes()), allowed)
+        self._become(remove(self.group, gone, self._around.shapes()), ConsumerEvent.LEAVE)
 
     def _expect_heartbeat(self, member_id: str) -> None:
-        session = self._sessions.get(member_id)
-        if session is None:
-            session = self._sessions[member_id] = Timer(self._around.timers)
         classic = self.group.members[member_id].classic
         within_ms = (
             self._settings.session_timeout_ms if classic is None else classic.session_timeout_ms
         )
-        session.start(within_ms, lambda: self._fence(session, member_id, "sent no heartbeat"))
-
-    def _expect_revocation(self, before: ConsumerMember | None, member: ConsumerMember) -> None:
-        """Begin the time in which a member must revoke, unless it has begun for this step."""
-        member_id, epoch = member.member_id, member.epoch
-        if member.classic is None:
-            self._stop(self._joins, member_id)
-            self._stop(self._syncs, member_id)
-        has_kept_protocol = before is not None and (before.classic is None) == (
-            member.classic is None
-        )
-        if before is not None and before.revoking is member.revoking and has_kept_protocol:
-            return
-        is_revoking = member.progress is MemberProgress.UNREVOKED_PARTITIONS
-        if not is_revoking or member.is_away or member.classic is not None:
-            self._stop(self._revocations, member_id)
-            return
-        timer = self._revocations.get(member_id)
-        if timer is None:
-            timer = self._revocations[member_id] = Timer(self._around.timers)
-
-        def is_late() -> None:
-            known = self.group.members.get(member_id)
-            if known is not None and known.epoch == epoch:
-                self._fence(timer, member_id, "has not revoked its partitions in time")
-
-        timer.start(member.rebalance_timeout_ms, is_late)
-
-    def _fence(self, timer: Timer, member_id: str, reason: str) -> None:
-        if member_id not in self.group.members:
-            return
-        try:
-            self.remove([member_id], reason)
-        except KafkaError as error:
-            log.warning("group %r: %r stays for now: %s", self.group.group_id, member_id, error)
-            timer.start(FENCE_RETRY_MS, lambda: self._fence(timer, member_id, reason))
-
-    def _stop_timers(self, member_id: str) -> None:
-        for timers in (self._sessions, self._revocations, self._joins, self._syncs):
-            self._stop(timers, member_id)
-
-    def _stop(self, timers: dict[str, Timer], member_id: str) -> None:
-        timer = timers.pop(member_id, None)
-        if timer is not None:
-            timer.stop()
+        self._deadlines.expect_heartbeat(member_id, within_ms)
 
     # beginning and end
 
@@ -470,7 +476,7 @@ class LiveConsumer:
         """Resume a loaded group: its members have one session to send their next heartbeat."""
         for member in self.group.members.values():
             self._expect_heartbeat(member.member_id)
-            self._expect_revocation(None, member)
+            self._deadlines.expect_revocation(None, member)
 
     def bury(self, event: ConsumerEvent) -> None:
         """Write that the group is no more, and end it. Raises KafkaError if it is not empty."""
@@ -483,6 +489,6 @@ class LiveConsumer:
         decide_for(self.state, event).check(ConsumerState.DEAD)
         self.state = ConsumerState.DEAD
         for member_id in self.group.members:
-            self._stop_timers(member_id)
+            self._deadlines.forget(member_id)
         self._group_log.membership_bytes -= self._size_bytes
         self._size_bytes = 0

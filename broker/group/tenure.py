@@ -40,8 +40,9 @@ from odradek.broker.group.store import (
     add_offsets,
     write_entry,
 )
+from odradek.broker.work import Work, whole
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import BatchBuilder
+from odradek.protocol.record import BatchBuilder, Record
 from odradek.protocol.schema import ZERO_UUID
 
 log: Final = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class GroupTenure(Tenure):
         """The classic groups, and those that have only offsets."""
         self.consumers: Final[dict[str, LiveConsumer]] = {}
         """The groups of the new protocol. A group is in one of both."""
+        self.beginning: Final[dict[str, LiveConsumer]] = {}
+        """Groups of the new protocol whose first request is being decided."""
         self.offsets: Final = Offsets()
         self.membership_bytes = 0
         self._around = around
@@ -94,9 +97,16 @@ class GroupTenure(Tenure):
             group = self._revive(ClassicGroup(group_id=group_id, state_since_ms=now_ms))
         return group
 
-    def new_consumer(self, group_id: str) -> LiveConsumer:
-        """Return a group of the new protocol that is not there yet."""
-        return LiveConsumer(ConsumerGroup(group_id=group_id), self, self._around)
+    def begin_consumer(self, group_id: str) -> LiveConsumer:
+        """Return a group of the new protocol that is not there before its first member has joined.
+
+        All that join meanwhile get the same one, and so wait for each other.
+        """
+        live = self.beginning.get(group_id)
+        if live is None:
+            live = LiveConsumer(ConsumerGroup(group_id=group_id), self, self._around)
+            self.beginning[group_id] = live
+        return live
 
     def bury_consumer(self, group_id: str, event: ConsumerEvent) -> int:
         """Remove a group of the new protocol. Return the offset after its records.
@@ -174,8 +184,19 @@ class GroupTenure(Tenure):
         change of a group must not be decided on an older one. Raises KafkaError, and nothing is
         written.
         """
+        return self.append_encoded(whole(self.encoded(entries)))
+
+    def encoded(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> Work[list[Record]]:
+        """Return the records of entries."""
         now_ms = self._around.clock.wall_ms()
-        records = [write_entry(entry, now_ms) for entry in entries]
+        records = []
+        for entry in entries:
+            records.append(write_entry(entry, now_ms))
+            yield 2 + len(records[-1].value or b"") // 100
+        return records
+
+    def append_encoded(self, records: Sequence[Record]) -> int:
+        """Append records as `append_together` does with entries."""
         try:
             appended = self.partition.append_records(records)
         except KafkaError as error:
@@ -356,9 +377,10 @@ class GroupTenure(Tenure):
         for group in self.groups.values():
             group.close(GroupEvent.UNLOAD)
         self.groups.clear()
-        for consumer in self.consumers.values():
+        for consumer in (*self.consumers.values(), *self.beginning.values()):
             consumer.close(ConsumerEvent.UNLOAD)
         self.consumers.clear()
+        self.beginning.clear()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import NoReturn
 import trio
 
 from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.turns import STEPS_PER_TURN, Turns
 
 
 class Timer:
@@ -48,6 +49,9 @@ def new_timers() -> Deadlines[Timer]:
 
 async def call_when_due(timers: Deadlines[Timer]) -> NoReturn:
     """Make the calls of `timers` until cancelled."""
+    turns = Turns()
     while True:
         for timer in await timers.wait():
+            # A call may remove a member of a large group, and all members may be late at once.
             timer.call_if_due()
+            await turns.take(STEPS_PER_TURN)

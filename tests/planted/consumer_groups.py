@@ -107,8 +107,8 @@ CONSUMER_GROUP_BUGS: Final = (
         bug="the next coordinator waits for dead members of a consumer group for ever",
         file="broker/group/live_consumer.py",
         old="            self._expect_heartbeat(member.member_id)\n"
-        "            self._expect_revocation(None",
-        new="            self._expect_revocation(None",
+        "            self._deadlines.expect_revocation(None",
+        new="            self._deadlines.expect_revocation(None",
         tests=(f"{BESIDE}members_that_do_not_come_back_after_a_restart_are_missed",),
         seed=1,
         fixed=MEMBERS,
@@ -143,9 +143,9 @@ CONSUMER_GROUP_BUGS: Final = (
     ),
     Planted(
         bug="a revocation may take any time",
-        file="broker/group/live_consumer.py",
-        old="        timer.start(member.rebalance_timeout_ms, is_late)\n",
-        new="",
+        file="broker/group/member_deadlines.py",
+        old="self._start(self._revocations, member_id, member.rebalance_timeout_ms, reason)\n",
+        new="pass\n",
         tests=(f"{SCENARIO}a_member_that_does_not_revoke_in_time_is_removed",),
     ),
     Planted(

@@ -2,7 +2,8 @@
 
 `beat` is the order of Kafka's coordinator: find or make the member, raise the group's epoch if its
 members or topics have changed, compute the target if it is older than the epoch, bring the member
-one step closer to it. Nothing is changed here, so a refused request leaves nothing behind.
+one step closer to it. Nothing is changed here, so a refused request leaves nothing behind. What
+grows with members or topics is counted in steps (`broker/turns.py:Work`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from odradek.broker.group.consumer.members import (
 from odradek.broker.group.consumer.reconcile import OwnerOf, Target, is_part_of, reconciled
 from odradek.broker.group.consumer.target import topic_ids_of, with_target
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
+from odradek.broker.work import Work, whole
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 UNCHANGED_MS: Final = -1
@@ -96,19 +98,21 @@ class Beaten:
     shows_assignment: bool
 
 
-def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Beaten:
+def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Work[Beaten]:
     """Return the group after a heartbeat that joins or goes on.
 
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
     UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
     """
-    group, before, member = _followed(group, asked, around)
+    group, before, member = yield from _followed(group, asked, around)
     is_due = group.is_assignment_due(
         now_ms=around.now_ms, interval_ms=around.assignment_interval_ms
     )
     if group.assignment_epoch < group.epoch and (is_due or not group.assigned_ms):
-        group = with_target(group, around.shapes, assignors=around.assignors, now_ms=around.now_ms)
-    group, member = _one_step(group, before, member, asked, around)
+        group = yield from with_target(
+            group, around.shapes, assignors=around.assignors, now_ms=around.now_ms
+        )
+    group, member = yield from _one_step(group, before, member, asked, around)
     return Beaten(
         group=group,
         member=member,
@@ -118,31 +122,34 @@ def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Beaten:
     )
 
 
-def beat_before_downgrade(group: ConsumerGroup, asked: Beat, around: Around) -> tuple[Beaten, bool]:
+def beat_before_downgrade(
+    group: ConsumerGroup, asked: Beat, around: Around
+) -> Work[tuple[Beaten, bool]]:
     """Return the group after a static member has come back with the classic protocol.
 
     All others use it already, so that the group becomes a classic one. The second value is False
     if all members own their targets, which the classic group then has as its assignment. Otherwise
     it must begin with a rebalance. Raises KafkaError as `beat`.
     """
-    group, before, member = _followed(group, asked, around)
+    group, before, member = yield from _followed(group, asked, around)
     others = [each for key, each in group.members.items() if key != member.member_id]
     is_settled = group.assignment_epoch == group.epoch and all(
         each.has_reached(group.epoch) for each in others
     )
     if is_settled:
-        group, member = _one_step(group, before, member, asked, around)
+        group, member = yield from _one_step(group, before, member, asked, around)
         is_settled = member.has_reached(group.epoch)
     return Beaten(group=group, member=member, shows_assignment=True), not is_settled
 
 
 def _followed(
     group: ConsumerGroup, asked: Beat, around: Around
-) -> tuple[ConsumerGroup, ConsumerMember, ConsumerMember]:
+) -> Work[tuple[ConsumerGroup, ConsumerMember, ConsumerMember]]:
     """Return the group in its epoch with what the request changes, and the member before and after.
 
     Raises KafkaError as `beat`.
     """
+    yield 1 + len(group.members) // 20
     group, before = _find(group, asked)
     member = _updated(before, asked, group)
     if member.regex != before.regex and around.pattern_problem is not None:
@@ -150,7 +157,7 @@ def _followed(
     is_new = before.member_id not in group.members
     if member is not before or is_new:
         group = group.with_member(member)
-    group = _in_its_epoch(group, around, must_raise=_has_subscribed(before, member))
+    group = yield from _in_its_epoch(group, around, must_raise=_has_subscribed(before, member))
     return group, before, member
 
 
@@ -164,11 +171,22 @@ def _one_step(
     member: ConsumerMember,
     asked: Beat,
     around: Around,
-) -> tuple[ConsumerGroup, ConsumerMember]:
+) -> Work[tuple[ConsumerGroup, ConsumerMember]]:
     """Return the group and the member one step closer to its target."""
     has_subscribed = _has_subscribed(before, member)
     if has_subscribed or not member.has_reached(group.assignment_epoch):
-        member = _reconciled(group, member, asked.owned, around, must_fit_topics=has_subscribed)
+        target = Target(
+            epoch=group.assignment_epoch,
+            partitions=group.targets.get(member.member_id, NO_PARTITIONS),
+            topic_ids=(yield from topic_ids_of(group.topics_of(member), around.shapes)),
+        )
+        member = yield from reconciled(
+            member,
+            target,
+            owned=asked.owned,
+            owner_of=around.owner_of,
+            must_fit_topics=has_subscribed,
+        )
         if member is not group.members[member.member_id]:
             group = group.with_member(member)
     return group, member
@@ -253,8 +271,7 @@ def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> Consu
     topics = member.topics
     if asked.topics is not None and asked.topics != topics:
         # Members with the same topics share one set.
-        same = (each.topics for each in group.members.values() if each.topics == asked.topics)
-        topics = next(same, asked.topics)
+        topics = next((each for each in group.name_sets() if each == asked.topics), asked.topics)
     timeout_ms = asked.rebalance_timeout_ms
     updated = {
         "instance_id": member.instance_id if asked.instance_id is None else asked.instance_id,
@@ -274,59 +291,39 @@ def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> Consu
     return replace(member, **updated)  # type: ignore[arg-type]
 
 
-def _in_its_epoch(group: ConsumerGroup, around: Around, *, must_raise: bool) -> ConsumerGroup:
+def _in_its_epoch(group: ConsumerGroup, around: Around, *, must_raise: bool) -> Work[ConsumerGroup]:
     """Return the group with its patterns resolved, and a new epoch if anything has changed."""
     if not (must_raise or around.has_new_shapes):
         return group
-    patterns = _patterns(group, around)
-    have_changed = _topics_of(patterns) != _topics_of(group.patterns)
+    patterns = yield from _patterns(group, around)
+    have_changed = patterns.keys() != group.patterns.keys() or any(
+        pattern.topics is not group.patterns[regex].topics for regex, pattern in patterns.items()
+    )
     group = replace(group, patterns=patterns)
-    found = hash_of(group.subscribed_topics(), around.shapes)
+    found = yield from hash_of(group.name_sets(), around.shapes)
     if not (must_raise or have_changed or found != group.metadata_hash):
         return group
     return replace(group, epoch=group.epoch + 1, metadata_hash=found, has_topic_record=False)
 
 
-def _patterns(group: ConsumerGroup, around: Around) -> Mapping[str, ResolvedPattern]:
-    patterns = {}
+def _patterns(group: ConsumerGroup, around: Around) -> Work[Mapping[str, ResolvedPattern]]:
+    """Return the patterns of the members. One that matches what it did keeps its set."""
+    patterns: dict[str, ResolvedPattern] = {}
     for member in group.members.values():
+        yield 1
         regex = member.regex
         if regex and regex not in patterns:
             topics = around.matched[regex]
             known = group.patterns.get(regex)
+            yield 1 + len(topics) // 20
             patterns[regex] = (
                 known
-                if known is not None and known.topics == topics
+                if known is not None and (known.topics is topics or known.topics == topics)
                 else ResolvedPattern(
                     topics=topics, version=around.shapes.revision, resolved_ms=around.now_ms
                 )
             )
     return patterns
-
-
-def _topics_of(patterns: Mapping[str, ResolvedPattern]) -> Mapping[str, frozenset[str]]:
-    return {regex: pattern.topics for regex, pattern in patterns.items()}
-
-
-def _reconciled(
-    group: ConsumerGroup,
-    member: ConsumerMember,
-    owned: Partitions | None,
-    around: Around,
-    *,
-    must_fit_topics: bool,
-) -> ConsumerMember:
-    return reconciled(
-        member,
-        Target(
-            epoch=group.assignment_epoch,
-            partitions=group.targets.get(member.member_id, NO_PARTITIONS),
-            topic_ids=topic_ids_of(group.topics_of(member), around.shapes),
-        ),
-        owned=owned,
-        owner_of=around.owner_of,
-        must_fit_topics=must_fit_topics,
-    )
 
 
 def leave_for_a_while(group: ConsumerGroup, member: ConsumerMember) -> ConsumerGroup:
@@ -346,5 +343,8 @@ def leave_for_a_while(group: ConsumerGroup, member: ConsumerMember) -> ConsumerG
 def remove(group: ConsumerGroup, member_ids: Iterable[str], shapes: TopicShapes) -> ConsumerGroup:
     """Return the group without these members, in a new epoch."""
     left = group.without(member_ids)
-    found = hash_of(left.subscribed_topics(), shapes)
+    found = group.metadata_hash
+    # If others read the same, it stays. Topics that have changed are found by the next heartbeat.
+    if {*map(id, left.name_sets())} != {*map(id, group.name_sets())}:
+        found = whole(hash_of(left.name_sets(), shapes))
     return replace(left, epoch=left.epoch + 1, metadata_hash=found)

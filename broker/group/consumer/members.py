@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.members import MEMBER_BASE_BYTES, MemberProtocol
+from odradek.broker.work import Work
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -25,6 +26,7 @@ Epochs = Mapping[UUID, Mapping[int, int]]
 
 NO_PARTITIONS: Final[Partitions] = MappingProxyType({})
 NO_EPOCHS: Final[Epochs] = MappingProxyType({})
+NO_NAMES: Final = frozenset[str]()
 
 FIRST_EPOCH: Final = 1
 """The epoch of a group without a record of it."""
@@ -35,6 +37,9 @@ PARTITION_BYTES: Final = 64
 """The size that an owned partition counts for in memory limits."""
 NAME_BYTES: Final = 96
 """The size that the name of a topic counts for, besides its characters."""
+MATCH_BYTES: Final = 64
+"""The size that the name of a topic counts for that a pattern matches: its place in a set, and its
+part of the pattern's record."""
 
 
 class TopicShape(Protocol):
@@ -161,7 +166,8 @@ class ConsumerGroup:
     @property
     def size_bytes(self) -> int:
         names = sum(len(each) * NAME_BYTES + sum(map(len, each)) for each in self._subscriptions)
-        return names + sum(member.size_bytes for member in self.members.values())
+        matches = sum(len(each.topics) for each in self.patterns.values()) * MATCH_BYTES
+        return names + matches + sum(member.size_bytes for member in self.members.values())
 
     def is_assignment_due(self, *, now_ms: int, interval_ms: int) -> bool:
         """Return True if the time between two assignments is over."""
@@ -185,16 +191,22 @@ class ConsumerGroup:
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """Return the names of the topics that a member reads, by name and by its pattern."""
+        matching = self.pattern_topics(member)
+        return member.topics | matching if member.topics and matching else member.topics or matching
+
+    def pattern_topics(self, member: ConsumerMember) -> frozenset[str]:
+        """Return the names of the topics that a member's pattern matches."""
         pattern = self.patterns.get(member.regex) if member.regex else None
-        if pattern is None:
-            return member.topics
-        return member.topics | pattern.topics if member.topics else pattern.topics
+        return NO_NAMES if pattern is None else pattern.topics
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the names of the topics that any member reads."""
-        return frozenset().union(
-            *self._subscriptions, *(pattern.topics for pattern in self.patterns.values())
-        )
+        return NO_NAMES.union(*self.name_sets())
+
+    def name_sets(self) -> Collection[frozenset[str]]:
+        """Return the sets of names that members read, each once. Most share the same one."""
+        matching = {id(each.topics): each.topics for each in self.patterns.values()}
+        return [*self._subscriptions, *matching.values()]
 
     @property
     def _subscriptions(self) -> Collection[frozenset[str]]:
@@ -263,14 +275,20 @@ def state_of(group: ConsumerGroup) -> ConsumerState:
     return ConsumerState.RECONCILING
 
 
-def hash_of(names: Iterable[str], shapes: TopicShapes) -> int:
+def hash_of(name_sets: Iterable[frozenset[str]], shapes: TopicShapes) -> Work[int]:
     """Return a signed hash of the topics of these names that there are; 0 if there is none."""
     # Kafka uses XXH3. Only the coordinator compares these numbers: one that finds the hash of
     # another program raises the epoch once.
-    found = [(name, shapes.topics[name]) for name in sorted(names) if name in shapes.topics]
-    if not found:
-        return 0
-    text = "".join(
-        f"{name} {topic.topic_id.hex} {len(topic.partitions)}\n" for name, topic in found
-    )
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+    names: set[str] = set()
+    for each in name_sets:
+        yield 1 + len(each) // 20
+        names |= each
+    yield 1 + len(names) // 20
+    names &= shapes.topics.keys()
+    yield 1 + len(names) // 5
+    found = blake2b(digest_size=8)
+    for name in sorted(names):
+        yield 1
+        topic = shapes.topics[name]
+        found.update(f"{name} {topic.topic_id.hex} {len(topic.partitions)}\n".encode())
+    return int.from_bytes(found.digest(), signed=True) if names else 0

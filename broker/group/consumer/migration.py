@@ -29,6 +29,7 @@ from odradek.broker.group.consumer.reconcile import OwnerOf
 from odradek.broker.group.members import ClassicGroup, Member
 from odradek.broker.group.requests import Joining
 from odradek.broker.group.state import GroupState
+from odradek.broker.work import whole
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     VERSION_MAX,
@@ -67,7 +68,7 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     return ConsumerGroup(
         group_id=group.group_id,
         epoch=group.generation_id,
-        metadata_hash=hash_of(topics, shapes),
+        metadata_hash=whole(hash_of([topics], shapes)),
         assignment_epoch=group.generation_id,
         members=members,
         targets=targets,

@@ -23,6 +23,7 @@ from odradek.broker.group.consumer.members import (
     MemberProgress,
     Partitions,
 )
+from odradek.broker.work import Work
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 OwnerOf = Callable[[UUID, int], str | None]
@@ -45,7 +46,7 @@ def reconciled(
     owned: Partitions | None,
     owner_of: OwnerOf,
     must_fit_topics: bool,
-) -> ConsumerMember:
+) -> Work[ConsumerMember]:
     """Return the member one step closer to its target, or as it was.
 
     `owned`: what its heartbeat lists; None if that has not changed. `must_fit_topics`: its
@@ -55,21 +56,21 @@ def reconciled(
     match member.progress:
         case MemberProgress.STABLE:
             if member.epoch != target.epoch:
-                return _next(member, target, owned, owner_of)
+                return (yield from _next(member, target, owned, owner_of))
             return _fitting(member, target, owned) if must_fit_topics else member
         case MemberProgress.UNREVOKED_PARTITIONS:
             if _owns_any(owned, member.revoking):
                 return _fitting(member, target, owned) if must_fit_topics else member
-            return _next(member, target, owned, owner_of)
+            return (yield from _next(member, target, owned, owner_of))
         case MemberProgress.UNRELEASED_PARTITIONS:
-            return _next(member, target, owned, owner_of)
+            return (yield from _next(member, target, owned, owner_of))
     if owned is None or any(owned.values()):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
             "The consumer group member is in a unknown state. "
             "The member must abandon all its partitions and rejoin.",
         )
-    return _next(member, target, owned, owner_of)
+    return (yield from _next(member, target, owned, owner_of))
 
 
 def _owns_any(owned: Partitions | None, partitions: Epochs) -> bool:
@@ -84,7 +85,8 @@ def _owns_any(owned: Partitions | None, partitions: Epochs) -> bool:
 
 def _next(
     member: ConsumerMember, target: Target, owned: Partitions | None, owner_of: OwnerOf
-) -> ConsumerMember:
+) -> Work[ConsumerMember]:
+    yield 1 + len(target.partitions) // 20
     wanted = {
         topic_id: indexes
         for topic_id, indexes in target.partitions.items()
@@ -93,6 +95,7 @@ def _next(
     kept: dict[UUID, dict[int, int]] = {}
     leaving: dict[UUID, dict[int, int]] = {}
     for topic_id, epochs in member.assigned.items():
+        yield 1 + len(epochs) // 5
         for index, epoch in epochs.items():
             side = kept if index in wanted.get(topic_id, ()) else leaving
             side.setdefault(topic_id, {})[index] = epoch
@@ -106,6 +109,7 @@ def _next(
     # A partition that the member itself has just revoked, and should own again, is free.
     is_waiting = False
     for topic_id, indexes in wanted.items():
+        yield 1 + len(indexes) // 5
         for index in sorted(indexes - kept.get(topic_id, {}).keys()):
             if owner_of(topic_id, index) in (None, member.member_id):
                 kept.setdefault(topic_id, {})[index] = target.epoch

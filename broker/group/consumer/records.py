@@ -6,7 +6,7 @@ assignment; each pattern with its topics. All records of one change are one batc
 leaves all of it or nothing. Compaction keeps the newest of each key.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -24,6 +24,7 @@ from odradek.broker.group.consumer.members import (
 )
 from odradek.broker.group.consumer.reconcile import without_conflicts
 from odradek.broker.group.members import MemberProtocol
+from odradek.broker.work import Work
 from odradek.protocol.state_topics import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -75,7 +76,7 @@ class ConsumerEntry(NamedTuple):
     value: ConsumerGroupValue | None
 
 
-def difference(before: ConsumerGroup, after: ConsumerGroup) -> list[ConsumerEntry]:
+def difference(before: ConsumerGroup, after: ConsumerGroup) -> Work[list[ConsumerEntry]]:
     """Return the records that lead from one group to the other, in Kafka's order."""
     group_id = after.group_id
     entries: list[ConsumerEntry] = []
@@ -89,49 +90,67 @@ def difference(before: ConsumerGroup, after: ConsumerGroup) -> list[ConsumerEntr
         for it in before.patterns
         if it not in after.patterns
     ]
-    for member in after.members.values():
+    yield 1 + len(after.members) // 20
+    changed = [
+        member
+        for member in after.members.values()
+        if before.members.get(member.member_id) is not member
+    ]
+    for member in changed:
         known = before.members.get(member.member_id)
-        if known is not member and (known is None or _subscription(known) != _subscription(member)):
+        yield 1 + len(member.topics) // 5
+        if known is None or _subscription(known) != _subscription(member):
             entries.append(_subscription_entry(group_id, member))
     for regex, pattern in after.patterns.items():
-        if before.patterns.get(regex) != pattern:
+        yield 1
+        if before.patterns.get(regex) is not pattern:
+            yield 1 + len(pattern.topics) // 5
             entries.append(_pattern_entry(group_id, regex, pattern))
-    entries += _group_entries(before, after)
-    for member in after.members.values():
+    yield from _add_group_entries(before, after, entries)
+    for member in changed:
         known = before.members.get(member.member_id)
-        if known is not member and (known is None or _current(known) != _current(member)):
-            entries.append(_current_entry(group_id, member))
+        yield 1 + len(member.assigned) // 5
+        if known is None or _current(known) != _current(member):
+            entries.append((yield from _current_entry(group_id, member)))
     return entries
 
 
-def _group_entries(before: ConsumerGroup, after: ConsumerGroup) -> Iterator[ConsumerEntry]:
-    """Yield the records of the group's epoch and of its target assignment."""
+def _add_group_entries(
+    before: ConsumerGroup, after: ConsumerGroup, entries: list[ConsumerEntry]
+) -> Work[None]:
+    """Add the records of the group's epoch and of its target assignment."""
     group_id = after.group_id
     if (before.epoch, before.metadata_hash) != (after.epoch, after.metadata_hash):
-        yield ConsumerEntry(
-            ConsumerGroupMetadataKey(group_id=group_id),
-            ConsumerGroupMetadataValue(epoch=after.epoch, metadata_hash=after.metadata_hash),
-        )
+        key = ConsumerGroupMetadataKey(group_id=group_id)
+        value = ConsumerGroupMetadataValue(epoch=after.epoch, metadata_hash=after.metadata_hash)
+        entries.append(ConsumerEntry(key, value))
     if before.has_topic_record and not after.has_topic_record:
-        yield ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id), None)
-    for member_id, target in after.targets.items():
-        if before.targets.get(member_id) is not target:
-            yield ConsumerEntry(
-                ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
-                ConsumerGroupTargetAssignmentMemberValue(
-                    topic_partitions=tuple(
-                        TargetTopicPartition(topic_id=topic_id, partitions=tuple(sorted(indexes)))
-                        for topic_id, indexes in target.items()
-                    )
+        entries.append(ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))
+    if before.targets is not after.targets:
+        for member_id, target in after.targets.items():
+            yield 1
+            if before.targets.get(member_id) is not target:
+                entries.append((yield from _target_entry(group_id, member_id, target)))
+    if before.assignment_epoch != after.assignment_epoch:
+        entries.append(
+            ConsumerEntry(
+                ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
+                ConsumerGroupTargetAssignmentMetadataValue(
+                    assignment_epoch=after.assignment_epoch, assignment_timestamp=after.assigned_ms
                 ),
             )
-    if before.assignment_epoch != after.assignment_epoch:
-        yield ConsumerEntry(
-            ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
-            ConsumerGroupTargetAssignmentMetadataValue(
-                assignment_epoch=after.assignment_epoch, assignment_timestamp=after.assigned_ms
-            ),
         )
+
+
+def _target_entry(group_id: str, member_id: str, target: Partitions) -> Work[ConsumerEntry]:
+    listed = []
+    for topic_id, indexes in target.items():
+        yield 1 + len(indexes) // 20
+        listed.append(TargetTopicPartition(topic_id=topic_id, partitions=tuple(sorted(indexes))))
+    return ConsumerEntry(
+        ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
+        ConsumerGroupTargetAssignmentMemberValue(topic_partitions=tuple(listed)),
+    )
 
 
 def tombstones(group: ConsumerGroup) -> list[ConsumerEntry]:
@@ -219,29 +238,35 @@ def _subscription_entry(group_id: str, member: ConsumerMember) -> ConsumerEntry:
     )
 
 
-def _current_entry(group_id: str, member: ConsumerMember) -> ConsumerEntry:
+def _current_entry(group_id: str, member: ConsumerMember) -> Work[ConsumerEntry]:
+    assigned = yield from _written(member.assigned)
+    revoking = yield from _written(member.revoking)
     return ConsumerEntry(
         ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id),
         ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=member.epoch,
             previous_member_epoch=member.previous_epoch,
             state=member.progress,
-            assigned_partitions=_written(member.assigned),
-            partitions_pending_revocation=_written(member.revoking),
+            assigned_partitions=assigned,
+            partitions_pending_revocation=revoking,
         ),
     )
 
 
-def _written(owned: Epochs) -> tuple[CurrentTopicPartitions, ...]:
+def _written(owned: Epochs) -> Work[tuple[CurrentTopicPartitions, ...]]:
     """Return partitions with their epochs, in the order of their numbers, as Kafka has them."""
-    return tuple(
-        CurrentTopicPartitions(
-            topic_id=topic_id,
-            partitions=tuple(sorted(epochs)),
-            assignment_epochs=tuple(epochs[index] for index in sorted(epochs)),
+    listed = []
+    for topic_id, epochs in owned.items():
+        yield 1 + len(epochs) // 10
+        partitions = tuple(sorted(epochs))
+        listed.append(
+            CurrentTopicPartitions(
+                topic_id=topic_id,
+                partitions=partitions,
+                assignment_epochs=tuple(epochs[index] for index in partitions),
+            )
         )
-        for topic_id, epochs in owned.items()
-    )
+    return tuple(listed)
 
 
 def _pattern_entry(group_id: str, regex: str, pattern: ResolvedPattern) -> ConsumerEntry:
@@ -268,6 +293,9 @@ class GroupBeingRead:
     assignment_epoch: int = -1
     assigned_ms: int = 0
     has_topic_record: bool = False
+    _names: dict[str, str] = field(default_factory=dict)
+    _matches: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
+    """What patterns match, and its names: those that are the same are shared."""
     is_there: bool = False
     """True from the first record with a value on, until the group's own tombstone."""
 
@@ -377,8 +405,11 @@ class GroupBeingRead:
             self.patterns.pop(regex, None)
             return
         assert isinstance(value, ConsumerGroupRegularExpressionValue)
+        names = frozenset(self._names.setdefault(name, name) for name in value.topics)
         self.patterns[regex] = ResolvedPattern(
-            topics=frozenset(value.topics), version=value.version, resolved_ms=value.timestamp
+            topics=self._matches.setdefault(names, names),
+            version=value.version,
+            resolved_ms=value.timestamp,
         )
 
 

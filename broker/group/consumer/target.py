@@ -11,12 +11,18 @@ from odradek.broker.group.consumer.members import (
     Partitions,
     TopicShapes,
 )
+from odradek.broker.work import Work
 
 
-def topic_ids_of(names: frozenset[str], shapes: TopicShapes) -> frozenset[UUID]:
+def topic_ids_of(names: frozenset[str], shapes: TopicShapes) -> Work[frozenset[UUID]]:
     """Return the ids of the topics of these names that there are."""
     topics = shapes.topics
-    return frozenset(topics[name].topic_id for name in names if name in topics)
+    found = []
+    for name in names:
+        yield 1
+        if name in topics:
+            found.append(topics[name].topic_id)
+    return frozenset(found)
 
 
 def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
@@ -30,38 +36,37 @@ def assignor_of(group: ConsumerGroup, assignors: Sequence[str]) -> str:
 
 def with_target(
     group: ConsumerGroup, shapes: TopicShapes, *, assignors: Sequence[str], now_ms: int
-) -> ConsumerGroup:
+) -> Work[ConsumerGroup]:
     """Return the group with a target assignment for its epoch.
 
     A member whose target has not changed keeps the object.
     """
-    known: dict[frozenset[str], frozenset[UUID]] = {}
+    known: dict[tuple[int, int], frozenset[UUID]] = {}
     readers = []
     counts: dict[UUID, int] = {}
     for member in group.members.values():
-        names = group.topics_of(member)
-        if names not in known:
-            known[names] = topic_ids_of(names, shapes)
-            for name in names & shapes.topics.keys():
-                counts[shapes.topics[name].topic_id] = len(shapes.topics[name].partitions)
+        yield 1
+        # Nearly all members share their sets, so these are compared by identity.
+        sets = id(member.topics), id(group.pattern_topics(member))
+        if sets not in known:
+            known[sets] = yield from topic_ids_of(group.topics_of(member), shapes)
+            for topic_id in known[sets]:
+                yield 1
+                counts[topic_id] = len(shapes.topics[shapes.names[topic_id]].partitions)
         readers.append(
             Subscriber(
                 member_id=member.member_id,
                 instance_id=member.instance_id,
-                topic_ids=known[names],
+                topic_ids=known[sets],
                 target=group.targets.get(member.member_id, NO_PARTITIONS),
             )
         )
-    assigned = ASSIGNORS[assignor_of(group, assignors)](readers, counts)
-    return replace(
-        group,
-        assignment_epoch=group.epoch,
-        assigned_ms=now_ms,
-        targets={
-            member_id: _kept_if_equal(group.targets.get(member_id), assigned[member_id])
-            for member_id in group.members
-        },
-    )
+    assigned = yield from ASSIGNORS[assignor_of(group, assignors)].in_steps(readers, counts)
+    targets = {}
+    for member_id in group.members:
+        yield 1 + len(assigned[member_id]) // 2
+        targets[member_id] = _kept_if_equal(group.targets.get(member_id), assigned[member_id])
+    return replace(group, assignment_epoch=group.epoch, assigned_ms=now_ms, targets=targets)
 
 
 def _kept_if_equal(before: Partitions | None, assigned: Mapping[UUID, set[int]]) -> Partitions:

@@ -23,6 +23,7 @@ from odradek.broker.group.consumer.records import (
 )
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.store import read_entry, write_entry
+from odradek.broker.work import whole
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
     ClassicMemberMetadata,
@@ -103,12 +104,12 @@ def test_a_group_is_read_as_it_was_written_change_by_change(lives: list[Consumer
     being_read = GroupBeingRead("g")
     before = ConsumerGroup(group_id="g")
     for group in lives:
-        for entry in stored(difference(before, group)):
+        for entry in stored(whole(difference(before, group))):
             being_read.apply(entry)
         assert being_read.is_there
         assert being_read.group() == group
         before = group
-    assert difference(before, before) == []
+    assert whole(difference(before, before)) == []
     for entry in stored(tombstones(before)):
         being_read.apply(entry)
     assert not being_read.is_there
@@ -120,7 +121,7 @@ def test_compaction_may_leave_the_newest_record_of_each_key_in_any_order(
     group: ConsumerGroup,
 ) -> None:
     being_read = GroupBeingRead("g")
-    for entry in reversed(stored(difference(ConsumerGroup(group_id="g"), group))):
+    for entry in reversed(stored(whole(difference(ConsumerGroup(group_id="g"), group)))):
         being_read.apply(entry)
     assert being_read.group() == group
 
@@ -150,8 +151,8 @@ def test_the_topics_that_kafka_4_0_wrote_are_removed_with_the_next_epoch() -> No
     being_read.apply(entry)
     group = being_read.group()
     assert group.has_topic_record
-    assert ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id="g"), None) in difference(
-        group, ConsumerGroup(group_id="g", epoch=1)
+    assert ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id="g"), None) in whole(
+        difference(group, ConsumerGroup(group_id="g", epoch=1))
     )
 
 
@@ -213,7 +214,7 @@ def test_the_partitions_of_a_member_are_in_order_whichever_it_got_first() -> Non
     after = ConsumerGroup(group_id="g", epoch=4, members={"m": member})
     written = [
         each.value
-        for each in difference(ConsumerGroup(group_id="g"), after)
+        for each in whole(difference(ConsumerGroup(group_id="g"), after))
         if isinstance(each.value, ConsumerGroupCurrentMemberAssignmentValue)
     ]
     (listed,) = written[0].assigned_partitions

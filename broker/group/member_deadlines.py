@@ -1,0 +1,129 @@
+"""The deadlines of the members of one consumer group, and what happens when one has passed.
+
+Two deadlines fence a member: the session, which each heartbeat begins anew, and the time that it
+asked for to revoke partitions. A member that uses the classic protocol (`consumer/migration.py`)
+has the same time to join again after REBALANCE_IN_PROGRESS, and to send SyncGroup after JoinGroup.
+
+A member whose time ends while a request is being decided is removed after it (`hold`, `let_go`).
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from odradek.broker.coordination.deadlines import Deadlines
+from odradek.broker.group.consumer.members import ConsumerMember, MemberProgress
+from odradek.broker.group.timers import Timer
+from odradek.protocol.errors import KafkaError
+
+log: Final = logging.getLogger(__name__)
+
+FENCE_RETRY_MS: Final = 500
+"""The time after which a fence is tried again whose records were not appended."""
+
+Timers = dict[str, Timer]
+"""Timers by member id."""
+
+
+class MemberDeadlines:
+    def __init__(
+        self, group_id: str, timers: "Deadlines[Timer]", fence: Callable[[Sequence[str], str], None]
+    ) -> None:
+        """`fence` removes members for a reason. It raises KafkaError if that is not written."""
+        self._group_id: Final = group_id
+        self._deadlines: Final = timers
+        self._fence: Final = fence
+        self._sessions: Final[Timers] = {}
+        self._revocations: Final[Timers] = {}
+        self._joins: Final[Timers] = {}
+        """Members that use the classic protocol and have to join again."""
+        self._syncs: Final[Timers] = {}
+        """Members that use the classic protocol and have to send SyncGroup."""
+        self._is_held = False
+        self._late: Final[dict[Timer, tuple[str, str]]] = {}
+        """Members whose time has ended while they were held, and the reasons."""
+
+    def expect_heartbeat(self, member_id: str, within_ms: int) -> None:
+        self._start(self._sessions, member_id, within_ms, "sent no heartbeat")
+
+    def expect_join(self, member: ConsumerMember) -> None:
+        """Have a member join again in its time, which may have begun already."""
+        if member.member_id not in self._joins:
+            reason = "has not joined again in time"
+            self._start(self._joins, member.member_id, member.rebalance_timeout_ms, reason)
+
+    def expect_sync(self, member: ConsumerMember) -> None:
+        """Have a member that has joined send SyncGroup in its time."""
+        self._stop(self._joins, member.member_id)
+        reason = "has not sent SyncGroup in time"
+        self._start(self._syncs, member.member_id, member.rebalance_timeout_ms, reason)
+
+    def note_sync(self, member_id: str) -> None:
+        self._stop(self._syncs, member_id)
+
+    def expect_revocation(self, before: ConsumerMember | None, member: ConsumerMember) -> None:
+        """Begin the time in which a member must revoke, unless it has begun for this step."""
+        member_id = member.member_id
+        if member.classic is None:
+            self._stop(self._joins, member_id)
+            self._stop(self._syncs, member_id)
+        has_kept_protocol = before is not None and (before.classic is None) == (
+            member.classic is None
+        )
+        if before is not None and before.revoking is member.revoking and has_kept_protocol:
+            return
+        is_revoking = member.progress is MemberProgress.UNREVOKED_PARTITIONS
+        if not is_revoking or member.is_away or member.classic is not None:
+            self._stop(self._revocations, member_id)
+            return
+        reason = "has not revoked its partitions in time"
+        self._start(self._revocations, member_id, member.rebalance_timeout_ms, reason)
+
+    def forget(self, member_id: str) -> None:
+        for timers in (self._sessions, self._revocations, self._joins, self._syncs):
+            self._stop(timers, member_id)
+
+    def hold(self) -> None:
+        """Remove nobody for now."""
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """Remove the members whose time has ended meanwhile: all that have one reason together."""
+        self._is_held = False
+        late: dict[str, dict[str, Timer]] = {}
+        for timer, (member_id, reason) in self._late.items():
+            late.setdefault(reason, {})[member_id] = timer
+        for reason, timers in late.items():
+            # What ended for one reason may have gone for another.
+            self._remove(reason, {k: each for k, each in timers.items() if each in self._late})
+        self._late.clear()
+
+    def _start(self, timers: Timers, member_id: str, within_ms: int, reason: str) -> None:
+        timer = timers.get(member_id)
+        if timer is None:
+            timer = timers[member_id] = Timer(self._deadlines)
+        self._late.pop(timer, None)
+        timer.start(within_ms, partial(self._end, timer, member_id, reason))
+
+    def _end(self, timer: Timer, member_id: str, reason: str) -> None:
+        if self._is_held:
+            self._late[timer] = member_id, reason
+        else:
+            self._remove(reason, {member_id: timer})
+
+    def _remove(self, reason: str, timers: Timers) -> None:
+        if not timers:
+            return
+        try:
+            self._fence(list(timers), reason)
+        except KafkaError as error:
+            for member_id, timer in timers.items():
+                log.warning("group %r: %r stays for now: %s", self._group_id, member_id, error)
+                timer.start(FENCE_RETRY_MS, partial(self._end, timer, member_id, reason))
+
+    def _stop(self, timers: Timers, member_id: str) -> None:
+        timer = timers.pop(member_id, None)
+        if timer is not None:
+            timer.stop()
+            self._late.pop(timer, None)
