@@ -90,6 +90,12 @@ class Disk(Protocol):
     def size(self, path: str) -> int:
         """Return the size of a file in bytes, without opening it."""
 
+    def modified_ms(self, path: str) -> int:
+        """Return when a file was written last, in milliseconds since 1970."""
+
+    def set_modified_ms(self, path: str, moment_ms: int) -> None:
+        """Let a file be one that was written last at that moment."""
+
     def listdir(self, path: str) -> list[str]:
         """Return the names in a directory, sorted."""
 

@@ -12,11 +12,13 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.config.broker import MINUTE_MS, BrokerConfig
 from odradek.broker.config.group import ASSIGNMENT, HEARTBEAT, SESSION, group_value
 from odradek.broker.config.live import NO_CONFIGS, LiveConfig
+from odradek.broker.coordination.tenure import MisplacedRecords
 from odradek.broker.env import Env
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import ConsumerGroupConfig, GroupConfig
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.producer_ids import ProducerIds
@@ -45,9 +47,15 @@ class StateTopic:
 class LocalCoordinators:
     """The `Coordinators` of `Roles`: those of this broker."""
 
-    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinator,
+        groups: GroupCoordinator,
+        partitions: Partitions,
+    ) -> None:
         self.transactions = transactions
         self.groups = groups
+        self._partitions = partitions
         self._loading = 0
         self._all_loaded = trio.Event()
 
@@ -55,6 +63,10 @@ class LocalCoordinators:
         self._loading += 1
         try:
             await self._of(topic).load(index)
+        except MisplacedRecords as error:
+            partition = self._partitions.find(TopicPartition(topic, index))
+            if partition is not None:
+                await self._partitions.take_offline(partition, error.message)
         except KafkaError as error:
             LOGGER.error(
                 "what %s-%d keeps is not coordinated, as it cannot be read: %s", topic, index, error
@@ -105,6 +117,7 @@ def local_coordinators(
             shapes=lambda: metadata.image,
             settings_of=GroupSettings(settings, lambda: metadata.image).of_group,
         ),
+        partitions,
     )
 
 

@@ -11,6 +11,7 @@ Everything is logged under one name, `odradek.client`, by the standard library's
     poll late       WARNING  a program did not poll for max_poll_interval_ms and left its group
     not left        WARNING  a group was left and its coordinator does not know it
     not stored      WARNING  offsets were to be stored in the background, and were not
+    outdated        WARNING  offsets are not stored, because their topic was made anew
     classic         INFO     a group is joined with the classic protocol, which the broker demands
     has members     WARNING  offsets of a group with members were stored without a membership
 
@@ -94,6 +95,9 @@ class Journal:
             f"offsets of the group {group_id!r} were not stored ({why}); records behind the stored "
             f"ones are read again",
         )
+
+    def outdated(self, group_id: str, why: str) -> None:
+        self._warn("outdated", group_id, f"offsets of the group {group_id!r} are not stored: {why}")
 
     def group_is_classic(self, group_id: str, why: object) -> None:
         LOGGER.info("%s", loggable(f"the group {group_id!r} has the classic protocol ({why})"))

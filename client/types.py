@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.client.errors import OdradekError
 from odradek.protocol.batch import BatchHeader
+from odradek.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
     # Type checkers know the defaults of PEP 696 on every version; Python has them from 3.13 on.
@@ -61,11 +62,26 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A stored offset of a group: the next offset to read, and a text of the program."""
+    """A stored offset of a group: the next offset to read, and a text of the program.
+
+    Two of them are equal if they differ in `topic_id` only.
+    """
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    topic_id: UUID = ZERO_UUID
+    """The topic that the offset belongs to; zero: the one that has the name now. An offset of a
+    topic that was deleted is not stored for the next one of its name."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and self[:3] == other[:3]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -245,6 +261,16 @@ def by_topic(values: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]
     found: dict[str, list[tuple[int, T]]] = {}
     for (topic, partition), value in values.items():
         found.setdefault(topic, []).append((partition, value))
+    return found
+
+
+def by_topic_and_id(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[tuple[str, UUID], list[tuple[int, OffsetAndMetadata]]]:
+    """Return partition numbers with their offsets by the name and the id of the topic."""
+    found: dict[tuple[str, UUID], list[tuple[int, OffsetAndMetadata]]] = {}
+    for (topic, partition), stored in offsets.items():
+        found.setdefault((topic, stored.topic_id), []).append((partition, stored))
     return found
 
 

@@ -69,7 +69,8 @@ LEVEL = {
 PURE = {
     "protocol": ("",),
     "client": (
-        *("errors", "types", "cluster/metadata", "administration/descriptions"),
+        *("errors", "types", "cluster/metadata", "cluster/topic_ids"),
+        "administration/descriptions",
         *(
             "producing/detached",
             "producing/prepared",

@@ -415,11 +415,15 @@ async def _by_topic(
 
 
 def _of_this_topic(context: RequestContext, name: str, fetched: FetchedOffset) -> FetchedOffset:
-    """Return `fetched`, or no offset if it was stored for an earlier topic of that name."""
+    """Return `fetched`, or no offset if it was stored for an earlier topic of that name.
+
+    The image has every topic that had offsets when this broker became the group's coordinator. A
+    topic that is not there is deleted, and the next one of its name may come any moment.
+    """
     topic = context.core.cluster.image.topics.get(name)
-    if topic is None or fetched.topic_id in (ZERO_UUID, topic.topic_id):
+    if fetched.topic_id == ZERO_UUID or (topic and fetched.topic_id == topic.topic_id):
         return fetched
-    return FetchedOffset()
+    return FetchedOffset(error=fetched.error)
 
 
 async def _response_topic(topic: FetchedTopic, turns: Turns) -> OffsetFetchResponseTopic:

@@ -3,6 +3,9 @@
 Behaviour: keeps offsets until the producer's transaction ends. The group's partition must be in the
 producer's open transaction, as for a batch of records (KIP-890, `txn/admission.py`).
 
+A client of ours says the id of the topic that its offsets belong to, in a tagged field. If that
+topic was deleted, and another one has the name, its offsets are refused with UNKNOWN_TOPIC_ID.
+
 Versions: 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4 knows
 TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
 
@@ -30,6 +33,7 @@ from odradek.protocol.apis.txn import (
     TxnOffsetCommitResponseTopic,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 TXN_LOADING_FROM: Final = 2
@@ -45,16 +49,20 @@ async def txn_offset_commit(
     wanted: dict[TopicPartition, StoredOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
+        found = image.topics.get(topic.name)
+        is_another = found is not None and topic.topic_id not in (ZERO_UUID, found.topic_id)
         for each in topic.partitions:
             await turns.take()
             partition = TopicPartition(topic.name, each.partition_index)
-            if image.has_partition(*partition):
+            if is_another:
+                codes[partition] = ErrorCode.UNKNOWN_TOPIC_ID
+            elif found is not None and image.has_partition(*partition):
                 wanted[partition] = StoredOffset(
                     offset=each.committed_offset,
                     leader_epoch=each.committed_leader_epoch,
                     metadata=each.committed_metadata or "",
                     commit_timestamp_ms=now_ms,
-                    topic_id=image.topics[topic.name].topic_id,
+                    topic_id=found.topic_id,
                 )
             else:
                 codes[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -9,7 +9,7 @@ KAFKA-9307, KAFKA-15468, KAFKA-5280). The leader epoch is the coordinator epoch 
 `Tenures` holds the tenures of one state topic and the rules of loading.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
@@ -22,6 +22,9 @@ LOADED_AT_ONCE: Final = 2
 """Partitions: one may wait for the disk while the other is decoded. With more, the first partition
 would be loaded hardly earlier than the last."""
 
+CHECKED_AT_ONCE: Final = 1_000
+"""Ids between two checkpoints, about 2 ms."""
+
 LOG_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -31,6 +34,17 @@ LOG_ERRORS: Final = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
 }
 """The errors that a coordinator returns when its log did not take a record."""
+
+
+class MisplacedRecords(KafkaError):
+    """A state partition has records of an id that another partition keeps."""
+
+    def __init__(self, name: str, identifier: str, right_name: str) -> None:
+        super().__init__(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{name} has records of {identifier!r}, which {right_name} keeps: the log may be that "
+            "of another partition. Stop the broker, and put back the files that were there",
+        )
 
 
 class Tenure:
@@ -147,6 +161,19 @@ class Tenures(Generic[T]):
         finally:
             if not (tenure.is_loaded or tenure.is_over):
                 self.unload(index)
+
+    async def check_places(self, tenure: T, identifiers: Iterable[str]) -> None:
+        """Check that the partition of a tenure keeps all these ids. Raises MisplacedRecords.
+
+        The log of another partition would be read without an error. Its ids would get a second
+        owner, and those of this partition none of what was decided for them.
+        """
+        for count, identifier in enumerate(identifiers, 1):
+            name = self._name(self.index_of(identifier))
+            if name != tenure.name:
+                raise MisplacedRecords(tenure.name, identifier, name)
+            if count % CHECKED_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
 
     def unload(self, index: int) -> None:
         """End the tenure of a partition, if there is one: this broker does not lead it any more."""

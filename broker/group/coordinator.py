@@ -12,6 +12,7 @@ with require_stable also names partitions that have only a pending offset.
 import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NoReturn
 from uuid import UUID
 
@@ -72,6 +73,7 @@ class GroupCoordinator:
     ) -> None:
         self._config = config
         self._clock = clock
+        self._shapes = shapes
         self._timers = new_timers()
         around = Surroundings(
             timers=self._timers,
@@ -94,7 +96,11 @@ class GroupCoordinator:
 
     async def load(self, partition_index: int) -> None:
         """Begin to coordinate the groups of a partition, as `Tenures.load` describes."""
-        await self._tenures.load(partition_index, GroupTenure.read)
+
+        async def read(tenure: GroupTenure) -> None:
+            await tenure.read(partial(self._tenures.check_places, tenure))
+
+        await self._tenures.load(partition_index, read)
 
     def unload(self, partition_index: int) -> None:
         """Stop coordinating a partition: waiting requests get NOT_COORDINATOR."""
@@ -414,7 +420,11 @@ class GroupCoordinator:
     def _accepted_offsets(
         self, committing: Committing
     ) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
-        return accepted_offsets(committing, metadata_max=self._config.offset_metadata_max_bytes)
+        return accepted_offsets(
+            committing,
+            topics=self._shapes().topics,
+            metadata_max=self._config.offset_metadata_max_bytes,
+        )
 
     # bounds
 

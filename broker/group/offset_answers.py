@@ -1,12 +1,14 @@
 """The offsets of requests: what is stored of them, and what is returned."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from odradek.broker.group.consumer.members import TopicShape
 from odradek.broker.group.offsets import Offsets
 from odradek.broker.group.requests import Committing, FetchedOffset
 from odradek.broker.group.store import PartitionOffset
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 
 
 def known_partitions(
@@ -36,18 +38,23 @@ def fetched_offset(
 
 
 def accepted_offsets(
-    committing: Committing, *, metadata_max: int
+    committing: Committing, *, topics: Mapping[str, TopicShape], metadata_max: int
 ) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
     """Return an error code for each offset of a request, and those to store.
 
-    `metadata_max` is in characters of Java.
+    `topics` are those that exist now: one may have been made anew since the request was read, and
+    an offset of the old one would replace an offset that was stored for the new one. `metadata_max`
+    is in characters of Java.
     """
     results = dict.fromkeys(committing.offsets, ErrorCode.NONE)
     accepted: list[PartitionOffset] = []
     for offset in committing.offsets.items():
         partition, stored = offset
         metadata = stored.metadata
-        if metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:
+        topic = topics.get(partition.topic)
+        if topic is not None and stored.topic_id not in (ZERO_UUID, topic.topic_id):
+            results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:
             results[partition] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             accepted.append(offset)

@@ -10,7 +10,7 @@ restart leads to the same groups and offsets.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from functools import partial
 from typing import Final, TypeVar
@@ -334,12 +334,16 @@ class GroupTenure(Tenure):
 
     # reading
 
-    async def read(self) -> None:
-        """Read the whole partition. Raises KafkaError if it cannot be read."""
+    async def read(self, check_places: Callable[[Iterable[str]], Awaitable[None]]) -> None:
+        """Read the whole partition. Raises KafkaError if it cannot be read.
+
+        `check_places` raises it for a group that another partition keeps.
+        """
         started = trio.current_time()
         replay = Replay(self.offsets, self.name)
         async with aclosing(self.partition.runs()) as runs:
             await replay.read(runs)
+        await check_places([*replay.groups, *replay.consumers, *self.offsets.group_ids()])
         # Cancelling takes effect at a checkpoint only. A tenure that ended after the last read must
         # not start the timers of its groups.
         if self.is_over:

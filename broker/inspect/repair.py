@@ -20,13 +20,13 @@ from uuid import UUID
 from odradek.broker.env import Disk, File
 from odradek.broker.inspect.found_transactions import FoundTransaction, FoundTransactions
 from odradek.broker.inspect.inspection import FoundBatch, describe_record
-from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
+from odradek.broker.inspect.small_files import set_aside, small_files_of
+from odradek.broker.storage.checkpoint import Checkpoint
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
-from odradek.broker.storage.files import GAPS, LOG, OpenFiles, file_path, offsets_in
+from odradek.broker.storage.files import GAPS, LOG, OpenFiles, file_path, name_of, offsets_in
 from odradek.broker.storage.good_batches import good_batches
-from odradek.broker.storage.identity import read_identity
 from odradek.broker.storage.leader_epochs import OFFSET_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
@@ -77,13 +77,16 @@ class Survey:
     """The number of good batches behind the first damage."""
     owners_behind: dict[str, None] = field(default_factory=dict)
     """The transactional ids or groups in a state topic's records behind the first damage."""
-    checkpoint_fits: bool = True
+    problems: list[str] = field(default_factory=list)
+    """Sentences about the small files, and about segments that the checkpoint does not fit."""
+    wrong_files: list[str] = field(default_factory=list)
+    """The small files that are damaged, or those of another partition."""
     overlaps: bool = False
     """True if a segment begins before the previous one ends: leaving out is impossible."""
 
     @property
     def is_damaged(self) -> bool:
-        return bool(self.damages) or not self.checkpoint_fits
+        return bool(self.damages) or bool(self.problems)
 
     @property
     def is_internal(self) -> bool:
@@ -92,13 +95,9 @@ class Survey:
 
 async def survey_log(disk: Disk, directory: str) -> Survey:
     """Read a whole log, without changes. Raises OSError."""
-    checkpoint = await read_checkpoint(disk, directory)
-    identity = await read_identity(disk, directory)
-    topic = (
-        directory.rpartition("/")[2].rpartition("-")[0]
-        if identity is None
-        else (identity.where.topic)
-    )
+    small = await small_files_of(disk, directory)
+    checkpoint, identity = small.checkpoint, small.identity
+    topic = name_of(directory).rpartition("-")[0] if identity is None else identity.where.topic
     bases = offsets_in(disk.listdir(directory), LOG)
     if checkpoint is not None:
         bases = [base for base in bases if base >= checkpoint.segments[0].base_offset]
@@ -108,23 +107,17 @@ async def survey_log(disk: Disk, directory: str) -> Survey:
     found = Survey(
         directory=directory,
         topic=topic,
-        topic_id=checkpoint.topic_id if checkpoint else identity.topic_id if identity else None,
+        topic_id=small.topic_id,
         is_compacted="compact" in configs.get("cleanup.policy", "")
         or topic in INTERNAL_TOPICS
         or (checkpoint is not None and checkpoint.clean_offset > checkpoint.log_start_offset),
         is_copy=disk.exists(f"{directory}/{GAPS}"),
         checkpoint=checkpoint,
         bases=bases,
+        problems=small.problems,
+        wrong_files=small.wrong,
     )
-    if checkpoint is not None:
-        found.checkpoint_fits = all(
-            not segment.size_bytes
-            or (
-                segment.base_offset in bases
-                and disk.size(file_path(directory, segment.base_offset, LOG)) >= segment.size_bytes
-            )
-            for segment in checkpoint.segments
-        )
+    await small.compare(disk, directory, bases)
     files = OpenFiles(disk)
     try:
         await _Walk(files, found).run()
@@ -162,7 +155,8 @@ class _Walk:
             if found.bases:
                 end = checkpoint.recovery_offset
                 self._missing(found.bases[-1], self._next_offset, end)
-            found.checkpoint_fits = False
+            if not found.problems:
+                found.problems.append("The checkpoint covers more than the files have.")
 
     def _first(self, base: int) -> None:
         checkpoint = self._found.checkpoint
@@ -293,7 +287,7 @@ async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) ->
     if checkpoint is not None and checkpoint.replaced:
         (new,) = [s for s in checkpoint.segments if s.base_offset == checkpoint.replaced[0]]
         put_in_place(disk, found.directory, new, checkpoint.replaced)
-    kept: list[str] = []
+    kept = [set_aside(disk, found.directory, name) for name in found.wrong_files]
     if leaves_out:
         for base in found.bases:
             damages = [damage for damage in found.damages if damage.base_offset == base]
@@ -356,6 +350,7 @@ async def _leave_out(disk: Disk, found: Survey, base: int, damages: list[Damage]
     finally:
         old.close()
         new.close()
+    disk.set_modified_ms(beside, disk.modified_ms(path))
     disk.rename(beside, path)
     await disk.fsync_dir(found.directory)
     return kept

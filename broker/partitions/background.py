@@ -4,7 +4,8 @@
   that are gone). The end of an fsync starts the next one, until all is on disk. A task is needed
   only if several files must be flushed.
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
-  has rolled. Reopening after a crash reads no more than that.
+  has rolled. Reopening after a crash reads no more than that. The first one is written at once:
+  without it nothing tells the file of a log from that of another one.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class Background:
                 partition
                 for partition, since in self._unsaved.items()
                 if now - since >= CHECKPOINT_SECONDS
+                or not partition.log.saver.has_checkpoint
                 or partition.log.unsaved_bytes >= CHECKPOINT_BYTES
             ]
             for partition in due:

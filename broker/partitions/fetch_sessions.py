@@ -95,9 +95,15 @@ class SessionPlace:
             self.partition = None
 
     def has_news(self, *, read_committed: bool) -> bool:
-        """Return True if there is more than the client was told: records, or other marks."""
+        """Return True if there is more than the client was told: records, other marks, an error."""
         partition = self.partition
         if partition is None:
+            return True
+        # It may have gone, or have another leader, since it was read. It has notified then, and
+        # does so never again: without this look the client would wait for it for ever.
+        try:
+            partition.check_available()
+        except KafkaError:
             return True
         high_watermark = partition.high_watermark
         end = partition.last_stable_offset if read_committed else high_watermark

@@ -14,7 +14,7 @@ import trio
 from odradek.broker.env import Disk
 from odradek.broker.storage.identity import IDENTITY, Identity, keep_identity
 from odradek.broker.storage.log import Log
-from odradek.broker.storage.recovery import Recovered
+from odradek.broker.storage.log_state import Recovered
 
 LOGGER: Final = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 5.0

@@ -79,6 +79,8 @@ class Maintenance:
                 self._partition.update_visible()
                 self._partition.marks.readers.notify()  # sessions return the new start
                 self._partition.marks.followers.notify()
+            # Also if an earlier call has failed here: the disk may have been full.
+            if offset > self._log.saver.saved_log_start_offset:
                 await self._checkpoint()
 
     def _check_led(self, leader_epoch: int | None) -> None:
@@ -212,7 +214,7 @@ class Maintenance:
         """
         async with self._compacting:
             self._log.check_available()
-            if self._log.has_replaced_on_disk:
+            if self._log.saver.has_replaced_on_disk:
                 await self.checkpoint()
             cut_count = self._log.cut_count
             cleaner = Cleaner(

@@ -4,44 +4,46 @@ All batches and index entries below `recovery_offset` are on disk, and the check
 producer state at that offset, so recovery need not read them again. Kafka has one file with the
 recovery points of all logs. Here each log has its own, which is deleted with the log.
 
-The content is msgpack behind a CRC-32C. The file is written under another name and renamed, so that
-there is always a complete one (KAFKA-16541).
+The file is written under another name and renamed, so that there is always a complete one
+(KAFKA-16541, `small_file.py`).
+
+A checkpoint names its partition, and is believed only for that: a backup may have been put back
+into the wrong directory. For each segment it has a checksum of the last bytes that it covers
+(`end_sum.py`), since the file of batches could be another log's, too.
 
 The checkpoint also makes compaction atomic: the checkpoint that describes a compacted segment names
 the old segments in `replaced` (see `replacement.py`).
 """
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-import msgpack
-from crc32c import crc32c
-
-from odradek.broker.env import Disk, File
+from odradek.broker.env import Disk
+from odradek.broker.storage import small_file
 from odradek.broker.storage.leader_epochs import UNKNOWN_OFFSET, EpochStart
 from odradek.broker.storage.producers import ProducerEntry, pack_entry, unpack_entry
 from odradek.broker.storage.segment import SegmentSummary
+from odradek.broker.topic_partition import TopicPartition
 
 CHECKPOINT: Final = "checkpoint"
-BESIDE: Final = "checkpoint.tmp"
-VERSION: Final = 1
-CHECKSUMS: Final = ("index_crc", "time_index_crc", "aborted_crc")
+BESIDE: Final = CHECKPOINT + small_file.BESIDE
+CHECKSUMS: Final = ("index_crc", "time_index_crc", "aborted_crc", "end_crc")
 """Fields of a summary that stand under a key of their own. An older broker ignores the key, but it
 would not start with a summary that has more fields than it knows."""
 SIZES: Final = tuple(name for name in SegmentSummary.__slots__ if name not in CHECKSUMS)
 _sizes_of: Final = attrgetter(*SIZES)
 _checksums_of: Final = attrgetter(*CHECKSUMS)
-_CRC: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """The state of a log at `recovery_offset`. The last segment is the active one."""
 
+    where: TopicPartition | None = None
+    """None in the checkpoint of an earlier version, which has the topic id only."""
     topic_id: UUID
     recovery_offset: int
     log_start_offset: int
@@ -62,39 +64,59 @@ class Checkpoint:
     follows_cut: bool = False
     """It replaces a checkpoint with `is_cut`, which must not come back after a power failure."""
 
+    def is_of(self, where: TopicPartition | None, topic_id: UUID) -> bool:
+        """Return True unless it names another partition, or the id of another topic."""
+        return self.topic_id == topic_id and (where is None or self.where in (None, where))
+
+    @property
+    def owner(self) -> str:
+        """The partition that it names, for messages."""
+        return f"{self.where or 'another topic'}, topic id {self.topic_id}"
+
+
+Content = dict[str, Any]
+"""What is written of a checkpoint. It does not change with the log."""
+
+
+def to_content(checkpoint: Checkpoint) -> Content:
+    return {
+        **(checkpoint.where._asdict() if checkpoint.where is not None else {}),
+        "topic_id": checkpoint.topic_id.bytes,
+        "recovery_offset": checkpoint.recovery_offset,
+        "log_start_offset": checkpoint.log_start_offset,
+        "segments": [_sizes_of(segment) for segment in checkpoint.segments],
+        "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
+        "epochs": list(checkpoint.epochs),
+        "producers": [pack_entry(entry) for entry in checkpoint.producers],
+        "ended": list(checkpoint.ended),
+        "high_watermark": checkpoint.high_watermark,
+        "clean_offset": checkpoint.clean_offset,
+        "replaced": list(checkpoint.replaced),
+        "is_cut": checkpoint.is_cut,
+        "follows_cut": checkpoint.follows_cut,
+    }
+
+
+def put_checksums(content: Content, segments: Sequence[SegmentSummary]) -> None:
+    """Replace the checksums of a checkpoint by those of `segments`."""
+    content["checksums"] = [_checksums_of(segment) for segment in segments]
+
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    content: bytes = msgpack.packb(
-        {
-            "version": VERSION,
-            "topic_id": checkpoint.topic_id.bytes,
-            "recovery_offset": checkpoint.recovery_offset,
-            "log_start_offset": checkpoint.log_start_offset,
-            "segments": [_sizes_of(segment) for segment in checkpoint.segments],
-            "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
-            "epochs": checkpoint.epochs,
-            "producers": [pack_entry(entry) for entry in checkpoint.producers],
-            "ended": checkpoint.ended,
-            "high_watermark": checkpoint.high_watermark,
-            "clean_offset": checkpoint.clean_offset,
-            "replaced": list(checkpoint.replaced),
-            "is_cut": checkpoint.is_cut,
-            "follows_cut": checkpoint.follows_cut,
-        }
-    )
-    return _CRC.pack(crc32c(content)) + content
+    return small_file.encode(to_content(checkpoint))
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
     """Return the checkpoint in a file's bytes, None if it is damaged or of a newer version."""
-    if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
-        return None
-    content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
-    if content["version"] != VERSION:
+    content = small_file.decode(data)
+    if content is None:
         return None
     segments = content["segments"]
     checksums = content.get("checksums", [()] * len(segments))  # an older broker writes none
     return Checkpoint(
+        where=TopicPartition(content["topic"], content["partition"])
+        if "topic" in content
+        else None,
         topic_id=UUID(bytes=content["topic_id"]),
         recovery_offset=content["recovery_offset"],
         log_start_offset=content["log_start_offset"],
@@ -116,24 +138,13 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
 
 async def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
     """Return the checkpoint of a log, None if it is missing or damaged. Raises OSError."""
-    path = f"{directory}/{CHECKPOINT}"
-    if not disk.exists(path):
-        return None
-    file = disk.open(path)
-    try:
-        return decode_checkpoint(await file.pread(0, file.size))
-    finally:
-        file.close()
+    data = await small_file.read_bytes(disk, f"{directory}/{CHECKPOINT}")
+    return None if data is None else decode_checkpoint(data)
 
 
 async def write_beside(disk: Disk, directory: str, checkpoint: bytes) -> None:
     """Write and flush a checkpoint under another name. Raises OSError; the old one then stays."""
-    file = _open_beside(disk, directory)
-    try:
-        file.append(checkpoint)
-        await file.fsync()
-    finally:
-        file.close()
+    await small_file.write_beside(disk, f"{directory}/{CHECKPOINT}", checkpoint)
 
 
 async def move_into_place(disk: Disk, directory: str) -> None:
@@ -141,22 +152,11 @@ async def move_into_place(disk: Disk, directory: str) -> None:
 
     Raises OSError. It is then unknown which of the two is there after a crash.
     """
-    disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
-    await disk.fsync_dir(directory)
+    await small_file.move_into_place(disk, f"{directory}/{CHECKPOINT}")
 
 
 def place_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
     """Write the checkpoint of a new log, without a flush. Raises OSError."""
-    file = _open_beside(disk, directory)
-    try:
-        file.append(checkpoint)
-    finally:
-        file.close()
-    disk.rename(f"{directory}/{BESIDE}", f"{directory}/{CHECKPOINT}")
-
-
-def _open_beside(disk: Disk, directory: str) -> File:
-    beside = f"{directory}/{BESIDE}"
-    if disk.exists(beside):
-        disk.remove(beside)
-    return disk.open(beside)
+    path = f"{directory}/{CHECKPOINT}"
+    small_file.place_beside(disk, path, checkpoint)
+    disk.rename(f"{directory}/{BESIDE}", path)

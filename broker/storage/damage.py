@@ -53,6 +53,22 @@ class Rules:
         return was_durable or (self.same_boot and not is_torn) or (is_fetched_anew and not is_last)
 
 
+class ForeignFile(OSError):
+    """A file in a log's directory is that of another log. No file was changed."""
+
+    def __init__(self, path: str, owner: str) -> None:
+        super().__init__(
+            errno.EINVAL,
+            f"the file of {owner}, and not of this partition; the other files here may be foreign "
+            "as well. Stop the broker. Then put back the files that were there, or run "
+            f"`odradek log repair {parent_of(path)}`.",
+            path,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.filename} is {self.strerror}"
+
+
 UNKNOWN_PAST: Final = Rules()
 """The rules if the end of the last run is unknown."""
 

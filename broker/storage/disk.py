@@ -296,6 +296,12 @@ class SystemDisk:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, moment_ms: int) -> None:
+        os.utime(path, ns=(moment_ms * 1_000_000, moment_ms * 1_000_000))
+
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 

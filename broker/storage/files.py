@@ -48,6 +48,11 @@ def parent_of(path: str) -> str:
     return parent or slash or "."
 
 
+def name_of(directory: str) -> str:
+    """Return the last name in a path."""
+    return directory.rstrip("/").rpartition("/")[2]
+
+
 def file_offset(name: str, suffix: str) -> int | None:
     """Return the offset in a file's name, None if the name is not of this form."""
     digits = name.removesuffix(suffix)

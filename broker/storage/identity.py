@@ -10,30 +10,22 @@ flush of the log, before any record is acknowledged. When the topic's settings c
 writes it again in the background (`partitions/identities.py`). At every start the broker compares
 it with the store and writes it again if they differ: a directory of an earlier version has no such
 file, and the number of partitions may have grown.
-
-The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-import msgpack
-from crc32c import crc32c
-
 from odradek.broker.env import Disk
+from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, read_checkpoint
 from odradek.broker.storage.files import LOG, SEGMENT_SUFFIXES, SNAPSHOT, file_offset, sync_file
-from odradek.broker.storage.lost import GIVEN_UP
 from odradek.broker.topic_partition import TopicPartition
 
 IDENTITY: Final = "topic.meta"
-BESIDE: Final = "topic.meta.tmp"
-VERSION: Final = 1
-_CRC: Final = struct.Struct(">I")
+BESIDE: Final = IDENTITY + small_file.BESIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +42,8 @@ class Identity:
 
 
 def encode_identity(identity: Identity) -> bytes:
-    content: bytes = msgpack.packb(
+    return small_file.encode(
         {
-            "version": VERSION,
             "topic": identity.where.topic,
             "partition": identity.where.partition,
             "topic_id": identity.topic_id.bytes,
@@ -62,16 +53,12 @@ def encode_identity(identity: Identity) -> bytes:
             **({"by_tag": True} if identity.is_by_tag else {}),
         }
     )
-    return _CRC.pack(crc32c(content)) + content
 
 
 def decode_identity(data: bytes | bytearray) -> Identity | None:
     """Return the identity in a file's bytes, or None if it is damaged or of a newer version."""
-    body = memoryview(data)[_CRC.size :]
-    if len(data) < _CRC.size or crc32c(body) != _CRC.unpack_from(data)[0]:
-        return None
-    content: dict[str, Any] = msgpack.unpackb(body)
-    if content["version"] != VERSION:
+    content = small_file.decode(data)
+    if content is None:
         return None
     return Identity(
         where=TopicPartition(content["topic"], content["partition"]),
@@ -85,14 +72,8 @@ def decode_identity(data: bytes | bytearray) -> Identity | None:
 
 async def read_identity(disk: Disk, directory: str) -> Identity | None:
     """Return the identity of a directory, or None if it has none. Raises OSError."""
-    path = f"{directory}/{IDENTITY}"
-    if not disk.exists(path):
-        return None
-    file = disk.open(path)
-    try:
-        return decode_identity(await file.pread(0, file.size))
-    finally:
-        file.close()
+    data = await small_file.read_bytes(disk, f"{directory}/{IDENTITY}")
+    return None if data is None else decode_identity(data)
 
 
 async def keep_identity(
@@ -154,9 +135,9 @@ async def owner_of(disk: Disk, directory: str) -> Owner:
     identity = await read_identity(disk, directory)
     if identity is not None:
         return Owner(identity.where, identity.topic_id, identity)
-    # A directory of an earlier version has only the topic id, in the checkpoint.
+    # `topic.meta` is lost, or an earlier version made the directory.
     checkpoint = await read_checkpoint(disk, directory)
-    return Owner() if checkpoint is None else Owner(None, checkpoint.topic_id)
+    return Owner() if checkpoint is None else Owner(checkpoint.where, checkpoint.topic_id)
 
 
 def is_empty_log(disk: Disk, directory: str) -> bool:
@@ -165,7 +146,7 @@ def is_empty_log(disk: Disk, directory: str) -> bool:
     Raises OSError.
     """
     names = disk.listdir(directory)
-    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE, GIVEN_UP}
+    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE}
     beginnings = [
         name
         for name in names

@@ -19,21 +19,19 @@ from uuid import UUID
 import trio
 
 from odradek.broker.env import Buffer, Disk
+from odradek.broker.storage import small_file
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
-from odradek.broker.storage.checkpoint import (
-    move_into_place,
-    place_checkpoint,
-    write_beside,
-)
+from odradek.broker.storage.checkpoint import place_checkpoint
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
-from odradek.broker.storage.files import GAPS, OpenFiles, remove_before
+from odradek.broker.storage.files import GAPS, OpenFiles, name_of, remove_before
 from odradek.broker.storage.flush import Flush
+from odradek.broker.storage.log_state import LogState, Recovered, take_account
 from odradek.broker.storage.marking import NewMarker, marker_batches
 from odradek.broker.storage.reading import LogReader
 from odradek.broker.storage.received import check_follows, received_batches
-from odradek.broker.storage.recovery import LogState, Recovered, Recovery, take_account
+from odradek.broker.storage.recovery import Recovery
 from odradek.broker.storage.replacement import put_in_place
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.saving import LogSaver, ToSave
@@ -53,7 +51,7 @@ class Log:
         self.files = files
         self._disk: Disk = files.disk
         self.directory = directory
-        self.name = directory.rpartition("/")[2]
+        self.name = name_of(directory)
         self.topic_id = topic_id
         self.config = config
         self.segments = state.segments
@@ -76,7 +74,7 @@ class Log:
         """The high watermark that the last checkpoint before the start had, -1 if it had none."""
         self._appended_bytes = 0
         self.reader = LogReader(files, directory, config, state)
-        self._saver = LogSaver(files.disk, directory, topic_id, state, self.reader)
+        self.saver = LogSaver(files.disk, directory, topic_id, state, self.reader)
 
     @classmethod
     async def open(
@@ -104,6 +102,7 @@ class Log:
         recovery = Recovery(
             files,
             directory,
+            topic_id=topic_id,
             now_ms=now_ms,
             index_interval_bytes=config.index_interval_bytes,
             is_compacted=config.is_compacted,
@@ -111,15 +110,17 @@ class Log:
         )
         recovered = await recovery.run()
         log = cls(files, directory, topic_id, config, recovered.state)
+        log.saver.has_checkpoint = recovered.checkpoint is not None and log.size_bytes > 0
         if leader_epoch > log.epochs.latest:
             log.epochs.assign(leader_epoch, log.log_end_offset)
         if recovered.checkpoint is None and log._flush.is_new:
             if not has_identity:
-                place_checkpoint(files.disk, directory, log.to_save().checkpoint)
+                checkpoint = small_file.encode(log.to_save().content)
+                place_checkpoint(files.disk, directory, checkpoint)
         elif recovered.is_changed:
             is_cut = recovered.checkpoint is not None and recovered.checkpoint.is_cut
             try:
-                await log.save(log._saver.to_save(0, follows_cut=is_cut))
+                await log.save(log.saver.to_save(0, follows_cut=is_cut))
             except OSError as error:
                 if recovered.checkpoint is None or is_cut or error.errno not in DISK_FULL:
                     raise
@@ -146,7 +147,7 @@ class Log:
     @property
     def unsaved_bytes(self) -> int:
         """The bytes appended since the checkpoint, which recovery would read."""
-        return self._appended_bytes - self._saver.saved_bytes
+        return self._appended_bytes - self.saver.saved_bytes
 
     def check_available(self) -> None:
         """Raise KafkaError UNKNOWN_TOPIC_OR_PARTITION or KAFKA_STORAGE_ERROR (offline)."""
@@ -167,12 +168,7 @@ class Log:
     @property
     def is_saved(self) -> bool:
         """True if the checkpoint on disk is up to date."""
-        return self._saver.is_up_to_date and not self.has_new_names
-
-    @property
-    def has_replaced_on_disk(self) -> bool:
-        """True if the checkpoint on disk names replaced segments."""
-        return self._saver.has_replaced_on_disk
+        return self.saver.is_up_to_date and not self.has_new_names
 
     # Appending
 
@@ -317,7 +313,7 @@ class Log:
         """Seal the active segment, and return a new one. Raises OSError."""
         # The new file is created last. If a later step failed and left the file behind, and the log
         # grew beyond it, recovery would take the empty file for a segment that lost its batches.
-        self._saver.write_snapshot()
+        self.saver.write_snapshot()
         segment = Segment(self.files, self.directory, self.log_end_offset)
         assert segment.file.size == 0, segment.path()
         self.active.seal()
@@ -362,14 +358,14 @@ class Log:
         Call `save` with it after everything below the log end offset has been flushed.
         """
         if new is None:
-            return self._saver.to_save(self._appended_bytes)
+            return self.saver.to_save(self._appended_bytes)
         first = self.segments.index(replaced[0])
         state = dataclasses.replace(
             self.state,
             segments=[*self.segments[:first], new, *self.segments[first + len(replaced) :]],
             clean_offset=max(clean_offset, self.state.clean_offset),
         )
-        return self._saver.to_save(self._appended_bytes, state=state, replaced=replaced)
+        return self.saver.to_save(self._appended_bytes, state=state, replaced=replaced)
 
     async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
         """Write the indexes, and then the checkpoint that covers them. One call at a time.
@@ -378,21 +374,22 @@ class Log:
         fsync the log is offline; after another error the old checkpoint stays.
         """
         assert to_save.is_cut or to_save.recovery_offset <= self.flushed_offset, to_save
-        paths = await self._saver.write_indexes(to_save)
+        paths = await self.saver.write_indexes(to_save)
+        await self.saver.sum_ends(to_save)
         try:
-            await self._saver.flush(to_save, paths)
+            await self.saver.flush(to_save, paths)
         except OSError as error:
             self.fail(error)
             raise
-        await write_beside(self._disk, self.directory, to_save.checkpoint)
+        await self.saver.write_beside(to_save)
         try:
-            await move_into_place(self._disk, self.directory)
+            await self.saver.move_into_place(to_save)
             if counts is not None:
                 counts()
         except OSError as error:
             self.fail(error)
             raise
-        self._saver.saved(to_save)
+        self.saver.saved(to_save)
 
     async def sync_directory(self) -> None:
         """Flush the names of the log's files. Raises OSError; the log is then offline."""
@@ -459,13 +456,13 @@ class Log:
         Everything is flushed. `became` is called in the step in which memory changes. Raises
         OSError. The log is then unchanged, or offline after the commit point.
         """
-        to_save = self._saver.to_save(self._appended_bytes, state=state, is_cut=True)
+        to_save = self.saver.to_save(self._appended_bytes, state=state, is_cut=True)
         # A cancelled cut would leave a checkpoint with which recovery removes later appends.
         with trio.CancelScope(shield=True):
             await self.save(to_save, partial(self._become, state, became))
             try:
-                await carry_out(self._disk, self.directory, to_save.segments)
-                await self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))
+                await carry_out(self._disk, self.directory, to_save.summaries)
+                await self.save(self.saver.to_save(self._appended_bytes, follows_cut=True))
             except OSError as error:
                 self.fail(error)
                 raise
@@ -484,7 +481,7 @@ class Log:
         self.state.clean_offset = state.clean_offset
         self.state.high_watermark = state.high_watermark
         self._flush.truncated(self.log_end_offset)
-        self._saver.forget_after(self.log_end_offset)
+        self.saver.forget_after(self.log_end_offset)
         became()
 
     async def remove_deleted(self) -> None:
@@ -496,4 +493,4 @@ class Log:
 
     def mark_clean_end(self) -> None:
         """Write a producer snapshot, as Kafka does at a clean shutdown. Raises OSError."""
-        self._saver.mark_clean_end()
+        self.saver.mark_clean_end()

@@ -21,8 +21,8 @@ from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX, OpenFiles
 from odradek.broker.storage.index import TimeIndex
+from odradek.broker.storage.log_state import LogState
 from odradek.broker.storage.rebuild import check_snapshot, rebuild_aborted, rebuild_indexes
-from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.segment import DamagedIndex, DamagedSegment, Segment
 from odradek.protocol.errors import ErrorCode, KafkaError
 

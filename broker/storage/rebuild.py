@@ -18,7 +18,7 @@ from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.broker.storage.snapshot import decode_snapshot, encode_snapshot
 from odradek.broker.turns import Turns
-from odradek.protocol.batch import BatchHeader, iter_batches, read_header
+from odradek.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, read_header
 from odradek.protocol.control import read_marker
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -167,7 +167,8 @@ async def batches_of(
         except BrokenChain as error:
             raise segment.damaged(position + error.at, str(error)) from error
         if size_bytes == 0:
-            header_bytes = len(data) and read_header(data).size_bytes
+            # A checkpoint that is not this log's may end inside a batch, or inside a header.
+            header_bytes = read_header(data).size_bytes if len(data) >= HEADER_BYTES else 0
             if position + header_bytes > end or header_bytes <= wanted:
                 raise segment.damaged(position, "the segment ends inside a batch")
             wanted = header_bytes

@@ -25,14 +25,16 @@ crash cannot bring the bytes back.
 
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.env import Disk
+from odradek.broker.storage.agreement import check_ends, check_sizes, matches
 from odradek.broker.storage.chain import ChainRules
-from odradek.broker.storage.checkpoint import BESIDE, CHECKPOINT, Checkpoint, read_checkpoint
+from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
+from odradek.broker.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.cut import carry_out
-from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, Rules
+from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, ForeignFile, Rules
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     GAPS,
@@ -44,13 +46,16 @@ from odradek.broker.storage.files import (
     OpenFiles,
     file_offset,
     file_path,
+    name_of,
     offsets_in,
 )
 from odradek.broker.storage.good_batches import good_batches
-from odradek.broker.storage.leader_epochs import OFFSET_MAX, UNKNOWN_OFFSET, LeaderEpochs
+from odradek.broker.storage.leader_epochs import OFFSET_MAX, LeaderEpochs
+from odradek.broker.storage.log_start import BESIDE as LOG_START_BESIDE
+from odradek.broker.storage.log_start import LOG_START, WRONG, read_log_start
+from odradek.broker.storage.log_state import LogState, Recovered, log_start_to_keep, take_account
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import (
-    note_transaction,
     rebuild_aborted,
     rebuild_indexes,
     snapshot_at,
@@ -61,55 +66,13 @@ from odradek.broker.storage.segment import (
     DamagedIndex,
     DamagedSegment,
     Segment,
-    SegmentSummary,
 )
 from odradek.broker.storage.tail import KEPT_BESIDE, Cut, cut_off, examine_tail, keep_file
-from odradek.protocol.batch import BatchHeader
+from odradek.broker.topic_partition import partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, kw_only=True)
-class LogState:
-    """The state of a log in memory. The last segment is the active one."""
-
-    segments: list[Segment]
-    producers: Producers = field(default_factory=Producers)
-    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
-    log_start_offset: int = 0
-    clean_offset: int = 0
-    """Compaction has passed this offset: below it keys are unique and offsets may be missing."""
-    high_watermark: int = UNKNOWN_OFFSET
-    """As far as this replica knows it, -1 if it does not. The partition sets it, and each
-    checkpoint keeps it."""
-    gaps_before: int = 0
-    """Below this offset offsets may be missing, because the leader of the log sent them so."""
-    has_replaced: bool = False
-    """True if the checkpoint on disk names segments that compaction has replaced."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Recovered:
-    """The result of recovery: the log's state and what recovery read and changed."""
-
-    state: LogState
-    checkpoint: Checkpoint | None
-    read_bytes: int = 0
-    """Bytes of the batches that the checkpoint did not cover."""
-    cut_off_bytes: int = 0
-    is_changed: bool = False
-    """True if the files on disk differ from those that recovery found."""
-
-
-def take_account(
-    state: LogState, segment: Segment, header: BatchHeader, batch: memoryview, now_ms: int
-) -> None:
-    """Apply a batch of the log to producers, leader epochs and aborted transactions."""
-    state.epochs.assign(header.partition_leader_epoch, header.base_offset)
-    entry = note_transaction(state.producers, header, batch, now_ms)
-    if entry is not None:
-        assert segment.aborted is not None
-        segment.aborted.append(entry)
+BESIDES: Final = (CHECKPOINT_BESIDE, LOG_START_BESIDE, KEPT_BESIDE)
+"""Names of files that a crash left half-written."""
 
 
 class Recovery:
@@ -120,6 +83,7 @@ class Recovery:
         files: OpenFiles,
         directory: str,
         *,
+        topic_id: UUID,
         now_ms: int,
         index_interval_bytes: int,
         is_compacted: bool = False,
@@ -128,6 +92,8 @@ class Recovery:
         self._files = files
         self._disk: Disk = files.disk
         self._directory = directory
+        self._where = partition_of(name_of(directory))
+        self._topic_id = topic_id
         self._now_ms = now_ms
         self._interval_bytes = index_interval_bytes
         self._rules = rules
@@ -144,8 +110,8 @@ class Recovery:
         self._read: list[Segment] = []
 
     async def run(self) -> Recovered:
-        """Open the log. Raises OSError, and DamagedLog if an operator has to decide."""
-        checkpoint = await read_checkpoint(self._disk, self._directory)
+        """Open the log. Raises OSError, DamagedLog and ForeignFile if an operator has to decide."""
+        checkpoint = await self._read_checkpoint()
         # A checkpoint can describe a compacted segment whose rename a crash has prevented. The
         # files must match the checkpoint before anything compares the two.
         if checkpoint is not None:
@@ -154,13 +120,11 @@ class Recovery:
             if checkpoint.replaced or checkpoint.is_cut:
                 await self._disk.fsync_dir(self._directory)
             self._finish_replacement(checkpoint)
-            if checkpoint.is_cut:
-                await carry_out(self._disk, self._directory, checkpoint.segments)
-        bases = offsets_in(self._disk.listdir(self._directory), LOG)
-        # Retention writes the checkpoint first and removes files after it. Files below the first
-        # segment of the checkpoint are left from a removal that a crash has interrupted.
-        if checkpoint is not None:
-            bases = [base for base in bases if base >= checkpoint.segments[0].base_offset]
+        bases = self._bases(checkpoint)
+        await self._check_nothing_is_lost(checkpoint, bases)
+        if checkpoint is not None and checkpoint.is_cut:
+            await carry_out(self._disk, self._directory, checkpoint.segments)
+            bases = self._bases(checkpoint)
         # Compaction rewrites sealed segments only. A gap in the active segment is damage, also in
         # a compacted topic.
         if bases and (self._is_compacted or (checkpoint is not None and checkpoint.clean_offset)):
@@ -168,11 +132,14 @@ class Recovery:
             self._gaps_before = known
         if has_gaps := self._disk.exists(f"{self._directory}/{GAPS}"):
             self._gaps_before = OFFSET_MAX
-        self._check_nothing_is_lost(checkpoint, bases)
         if checkpoint is None and bases and bases[0] and self._rules.may_lack_beginning:
             path = file_path(self._directory, bases[0], LOG)
             raise DamagedLog(path, 0, bases[0], "what was before it is not there")
-        if checkpoint is not None and not self._rules.read_all and self._matches(checkpoint, bases):
+        if (
+            checkpoint is not None
+            and not self._rules.read_all
+            and matches(self._disk, self._directory, checkpoint, bases)
+        ):
             recovered = await self._from_checkpoint(checkpoint)
         else:
             if not (self._rules.read_all or self._never_had_checkpoint(bases)):
@@ -183,6 +150,8 @@ class Recovery:
                 )
             recovered = await self._from_the_start(bases, checkpoint)
         state = recovered.state
+        is_unknown = checkpoint is None and self._disk.exists(f"{self._directory}/{CHECKPOINT}")
+        await self._read_log_start(state, is_unknown=is_unknown)
         state.has_replaced = self._has_replaced
         recovered.is_changed |= self._has_replaced
         if checkpoint is not None and (checkpoint.is_cut or checkpoint.follows_cut):
@@ -200,12 +169,51 @@ class Recovery:
         state.log_start_offset = min(state.log_start_offset, end_offset)
         if has_gaps:
             state.gaps_before = end_offset
+        if state.log_start_on_disk != log_start_to_keep(state):
+            recovered.is_changed = True
         if await self._remove_leftovers(state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
             await state.segments[-1].sync()
             await self._disk.fsync_dir(self._directory)
         return recovered
+
+    def _bases(self, checkpoint: Checkpoint | None) -> list[int]:
+        """Return the base offsets of the segments that are there."""
+        bases = offsets_in(self._disk.listdir(self._directory), LOG)
+        if checkpoint is None:
+            return bases
+        # Retention writes the checkpoint first and removes files after it. Files below the first
+        # segment of the checkpoint are left from a removal that a crash has interrupted.
+        return [base for base in bases if base >= checkpoint.segments[0].base_offset]
+
+    async def _read_checkpoint(self) -> Checkpoint | None:
+        """Return the log's checkpoint, None without one. Raises OSError, ForeignFile."""
+        checkpoint = await read_checkpoint(self._disk, self._directory)
+        if checkpoint is None or checkpoint.is_of(self._where, self._topic_id):
+            return checkpoint
+        if self._rules.accept_losses:
+            return None
+        raise ForeignFile(f"{self._directory}/{CHECKPOINT}", checkpoint.owner)
+
+    async def _read_log_start(self, state: LogState, *, is_unknown: bool) -> None:
+        """Let the log begin where the file `log-start` says, too. Raises OSError.
+
+        `is_unknown`: the checkpoint, which is the first place, cannot be read.
+        """
+        found = await read_log_start(self._disk, self._directory, self._where, self._topic_id)
+        state.log_start_on_disk = found
+        state.log_start_offset = max(state.log_start_offset, WRONG if found is None else found)
+        if found == WRONG:
+            path = f"{self._directory}/{LOG_START}"
+            LOGGER.warning("%s is damaged, or of another partition: it does not count", path)
+        if is_unknown and found in (None, WRONG):
+            LOGGER.warning(
+                "%s: the checkpoint is damaged, and nothing else says where the log begins. If "
+                "records from offset %d on were deleted with DeleteRecords, they are back",
+                self._directory,
+                state.log_start_offset,
+            )
 
     def _never_had_checkpoint(self, bases: list[int]) -> bool:
         """Return True if the log may be so young that no checkpoint was written yet."""
@@ -222,8 +230,8 @@ class Recovery:
 
     # The starting point
 
-    def _check_nothing_is_lost(self, checkpoint: Checkpoint | None, bases: list[int]) -> None:
-        """Find the durable offset and check the files below it. Raises DamagedLog."""
+    async def _check_nothing_is_lost(self, checkpoint: Checkpoint | None, bases: list[int]) -> None:
+        """Find the durable offset and check the files below it. Raises OSError, DamagedLog."""
         if self._rules.accept_losses:
             return
         if checkpoint is None:
@@ -232,42 +240,14 @@ class Recovery:
             self._durable_offset = indexed[-1] if indexed else 0
             return
         self._durable_offset = checkpoint.recovery_offset
-        for summary in checkpoint.segments:
-            path = file_path(self._directory, summary.base_offset, LOG)
-            if not summary.size_bytes:
-                continue
-            if summary.base_offset not in bases:
-                raise DamagedLog(path, 0, summary.base_offset, "the file is missing")
-            size_bytes = self._disk.size(path)
-            if size_bytes < summary.size_bytes:
-                problem = f"the file ends there, but {summary.size_bytes} bytes were on disk"
-                raise DamagedLog(path, size_bytes, summary.base_offset, problem)
+        check_sizes(self._disk, self._directory, checkpoint, bases)
+        await check_ends(self._disk, self._directory, checkpoint)
 
     def _has_index(self, base: int) -> bool:
         return any(
             self._disk.exists(file_path(self._directory, base, suffix))
             for suffix in (OFFSET_INDEX, TIME_INDEX)
         )
-
-    def _matches(self, checkpoint: Checkpoint, bases: list[int]) -> bool:
-        """Return True if the files are those that the checkpoint describes."""
-        *sealed, active = checkpoint.segments
-        found = [base for base in bases if sealed_or_active(base, checkpoint)]
-        if found != [summary.base_offset for summary in checkpoint.segments]:
-            return False
-        return (
-            all(self._size_is(LOG, s, s.size_bytes) for s in sealed)
-            and self._has_at_least(LOG, active.base_offset, active.size_bytes)
-            and active.next_offset == checkpoint.recovery_offset
-        )
-
-    def _size_is(self, suffix: str, summary: SegmentSummary, size_bytes: int) -> bool:
-        path = file_path(self._directory, summary.base_offset, suffix)
-        return self._disk.size(path) == size_bytes
-
-    def _has_at_least(self, suffix: str, base_offset: int, size_bytes: int) -> bool:
-        path = file_path(self._directory, base_offset, suffix)
-        return size_bytes == 0 or (self._disk.exists(path) and self._disk.size(path) >= size_bytes)
 
     async def _from_checkpoint(self, checkpoint: Checkpoint) -> Recovered:
         segments = [
@@ -474,7 +454,7 @@ class Recovery:
         matters = False
         strays: list[str] = []
         for name in self._disk.listdir(self._directory):
-            stray = name in (BESIDE, KEPT_BESIDE) or name.endswith(CLEANED)
+            stray = name in BESIDES or name.endswith(CLEANED)
             for suffix in SEGMENT_SUFFIXES:
                 offset = file_offset(name, suffix)
                 stray = stray or (offset is not None and offset not in bases)
@@ -490,9 +470,3 @@ class Recovery:
         for name in strays:
             self._disk.remove(f"{self._directory}/{name}")
         return matters
-
-
-def sealed_or_active(base: int, checkpoint: Checkpoint) -> bool:
-    """Return True if the checkpoint must name the segment: it is no newer than its last."""
-    first, last = checkpoint.segments[0].base_offset, checkpoint.segments[-1].base_offset
-    return first <= base <= last

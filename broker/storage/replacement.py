@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from odradek.broker.env import Disk
+from odradek.broker.storage.end_sum import end_crc_of
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -39,6 +40,11 @@ def cleaned_path(segment: Segment, suffix: str = LOG) -> str:
 
 async def write_indexes(disk: Disk, segment: Segment) -> None:
     """Write a new segment's indexes, and flush its files and their names. Raises OSError."""
+    log = disk.open(cleaned_path(segment))
+    try:
+        segment.has_end(segment.size_bytes, await end_crc_of(log, segment.size_bytes))
+    finally:
+        log.close()
     summary = segment.summary()
     for suffix, position, data in segment.unsaved():
         assert position == 0, segment.path(suffix)

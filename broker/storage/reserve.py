@@ -150,6 +150,12 @@ class ReservedDisk:
     def size(self, path: str) -> int:
         return self._disk.size(path)
 
+    def modified_ms(self, path: str) -> int:
+        return self._disk.modified_ms(path)
+
+    def set_modified_ms(self, path: str, moment_ms: int) -> None:
+        self._disk.set_modified_ms(path, moment_ms)
+
     def listdir(self, path: str) -> list[str]:
         return self._disk.listdir(path)
 

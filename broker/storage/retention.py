@@ -1,4 +1,4 @@
-"""Retention: decide which segments expire by time or size. A pure function."""
+"""Retention: decide which segments expire by time or size. It changes nothing."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,9 @@ def expired_count(
 ) -> int:
     """Return how many segments, from the oldest on, retention deletes.
 
-    By time, a segment expires when its newest record is older than retention.ms. By size, it
-    expires if the segments behind it have at least retention.bytes. A segment without timestamps
-    expires by size only.
+    By time, a segment expires when its newest record is older than retention.ms
+    (`Segment.newest_ms`). By size, it expires if the segments behind it have at least
+    retention.bytes. Raises OSError.
     """
     # Never delete records that no reader was allowed to see yet (KAFKA-5634).
     removable = sum(1 for segment in segments if segment.next_offset <= stable_offset)
@@ -28,11 +28,7 @@ def _expired_by_time(segments: Sequence[Segment], config: LogConfig, now_ms: int
         return 0
     expired = 0
     for number, segment in enumerate(segments, 1):
-        newest = segment.largest_timestamp
-        # Compaction removed all records of this segment: it expires with the one behind it.
-        if newest < 0 and config.is_compacted:
-            continue
-        if newest < 0 or now_ms - newest <= config.retention_ms:
+        if now_ms - segment.newest_ms() <= config.retention_ms:
             break
         expired = number
     return expired

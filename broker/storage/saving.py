@@ -4,23 +4,36 @@ A saving has four steps. `LogSaver` has them, and `Log.save` calls them in this 
 failed flush takes the log offline:
 
 1. `to_save` takes the state at one moment. Appends may go on meanwhile.
-2. `write_indexes` writes the bytes that the index files lack.
+2. `write_indexes` writes the bytes that the index files lack, and `sum_ends` reads the ends of the
+   segments, for their checksums.
 3. `flush` flushes these files, the producer snapshots and their names. Only then a checkpoint may
    describe them.
-4. The checkpoint is written and moved into place (`checkpoint.py`), and `saved` notes it.
+4. The checkpoint is written and moved into place (`checkpoint.py`), and `saved` notes it. If the
+   log start offset has changed, its second place is written before (`log_start.py`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from odradek.broker.env import Disk
-from odradek.broker.storage.checkpoint import Checkpoint, encode_checkpoint
-from odradek.broker.storage.files import SNAPSHOT, file_path, sync_file
+from odradek.broker.storage import small_file
+from odradek.broker.storage.checkpoint import (
+    Checkpoint,
+    Content,
+    move_into_place,
+    put_checksums,
+    to_content,
+    write_beside,
+)
+from odradek.broker.storage.end_sum import end_crc_of
+from odradek.broker.storage.files import SNAPSHOT, file_path, name_of, sync_file
+from odradek.broker.storage.log_start import LOG_START, encode_log_start, remove_log_start
+from odradek.broker.storage.log_state import LogState, log_start_to_keep
 from odradek.broker.storage.reading import LogReader
-from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.segment import Segment, SegmentSummary
 from odradek.broker.storage.snapshot import encode_snapshot
+from odradek.broker.topic_partition import partition_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +43,12 @@ class ToSave:
     recovery_offset: int
     appended_bytes: int
     state: tuple[int, ...]
-    segments: Sequence[SegmentSummary]
-    checkpoint: bytes
+    segments: Sequence[Segment]
+    summaries: Sequence[SegmentSummary]
+    content: Content
+    """What the checkpoint has, but for the checksums of the ends of segments."""
+    log_start: int | None
+    """What the file `log-start` is to have; None if there is to be none."""
     pieces: Sequence[tuple[Segment, str, int, bytes]]
     """Bytes that the index files lack: (segment, suffix, position, bytes)."""
     snapshots: Sequence[int]
@@ -47,6 +64,7 @@ class LogSaver:
     ) -> None:
         self._disk = disk
         self._directory = directory
+        self._where = partition_of(name_of(directory))
         self._topic_id = topic_id
         self._state = state
         self._reader = reader
@@ -56,6 +74,14 @@ class LogSaver:
         """The bytes that had been appended to the log when its state was saved."""
         self.has_replaced_on_disk = state.has_replaced
         """True if the checkpoint on disk names replaced segments."""
+        self.has_checkpoint = False
+        """True if a checkpoint that describes records of the log is on disk."""
+        self._log_start_on_disk = state.log_start_on_disk
+
+    @property
+    def saved_log_start_offset(self) -> int:
+        """The log start offset that the checkpoint on disk has."""
+        return self._saved_state[1]
 
     @property
     def _log_end_offset(self) -> int:
@@ -107,6 +133,7 @@ class LogSaver:
         segments = state.segments
         summaries = [segment.summary() for segment in segments]
         checkpoint = Checkpoint(
+            where=self._where,
             topic_id=self._topic_id,
             recovery_offset=segments[-1].next_offset,
             log_start_offset=state.log_start_offset,
@@ -124,8 +151,10 @@ class LogSaver:
             recovery_offset=checkpoint.recovery_offset,
             appended_bytes=appended,
             state=_saved_parts(state),
-            segments=summaries,
-            checkpoint=encode_checkpoint(checkpoint),
+            segments=list(segments),
+            summaries=summaries,
+            content=to_content(checkpoint),
+            log_start=None if is_cut else log_start_to_keep(state),
             pieces=[
                 (segment, suffix, position, data)
                 for segment in segments
@@ -151,6 +180,36 @@ class LogSaver:
             paths.append(path)
         return paths
 
+    async def sum_ends(self, to_save: ToSave) -> None:
+        """Sum up the ends of the segments that have grown since the last time. Raises OSError."""
+        summaries: list[SegmentSummary] = []
+        for segment, summary in zip(to_save.segments, to_save.summaries, strict=True):
+            if summary.end_crc is None and summary.size_bytes:
+                crc = await end_crc_of(segment.file, summary.size_bytes)
+                segment.has_end(summary.size_bytes, crc)
+                if segment.is_sealed:
+                    segment.close()
+                summary = replace(summary, end_crc=crc)
+            summaries.append(summary)
+        put_checksums(to_save.content, summaries)
+
+    async def write_beside(self, to_save: ToSave) -> None:
+        """Write and flush what `move_into_place` renames. Raises OSError; nothing has changed."""
+        if to_save.log_start not in (None, self._log_start_on_disk):
+            data = encode_log_start(self._where, self._topic_id, to_save.log_start)
+            await small_file.write_beside(self._disk, f"{self._directory}/{LOG_START}", data)
+        await write_beside(self._disk, self._directory, small_file.encode(to_save.content))
+
+    async def move_into_place(self, to_save: ToSave) -> None:
+        """Let the checkpoint of `to_save` count. Raises OSError."""
+        if to_save.log_start != self._log_start_on_disk:
+            if to_save.log_start is None:
+                await remove_log_start(self._disk, self._directory)
+            else:
+                await small_file.move_into_place(self._disk, f"{self._directory}/{LOG_START}")
+            self._log_start_on_disk = to_save.log_start
+        await move_into_place(self._disk, self._directory)
+
     async def flush(self, to_save: ToSave, paths: Sequence[str]) -> None:
         """Flush the files at `paths`, and the names of new ones. Raises OSError."""
         for path in paths:
@@ -165,7 +224,7 @@ class LogSaver:
 
     def saved(self, to_save: ToSave) -> None:
         """Note that the checkpoint of `to_save` is durable."""
-        for segment, summary in zip(self._state.segments, to_save.segments, strict=False):
+        for segment, summary in zip(self._state.segments, to_save.summaries, strict=False):
             assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
             segment.saved(summary)
             if segment.is_sealed and not self._reader.has_loaded(segment):
@@ -173,6 +232,7 @@ class LogSaver:
         self._unsynced_snapshots = [
             offset for offset in self._unsynced_snapshots if offset not in to_save.snapshots
         ]
+        self.has_checkpoint = True
         self.has_replaced_on_disk = bool(to_save.replaced)
         self._reader.has_rebuilt = False
         self._saved_state = to_save.state

@@ -68,6 +68,8 @@ class SegmentSummary:
     index_crc: int | None = None
     time_index_crc: int | None = None
     aborted_crc: int | None = None
+    end_crc: int | None = None
+    """CRC-32C of the last bytes of the segment; None if it is empty, or of an older version."""
 
 
 class Segment:
@@ -83,6 +85,8 @@ class Segment:
         "aborted_bytes",
         "aborted_crc",
         "base_offset",
+        "end_crc",
+        "end_crc_at",
         "first_append_ms",
         "first_timestamp",
         "index_bytes",
@@ -123,6 +127,9 @@ class Segment:
         self.index_crc: int | None = 0
         self.time_index_crc: int | None = 0
         self.aborted_crc: int | None = 0
+        # The CRC of the last bytes below a position (`end_sum.py`).
+        self.end_crc: int | None = None
+        self.end_crc_at = 0
 
     @classmethod
     def restored(cls, files: OpenFiles, directory: str, summary: SegmentSummary) -> "Segment":
@@ -136,6 +143,8 @@ class Segment:
         segment.first_append_ms = summary.first_append_ms
         segment._bytes_since_entry = summary.bytes_since_entry
         segment.saved(summary)
+        if summary.end_crc is not None:
+            segment.has_end(summary.size_bytes, summary.end_crc)
         segment.is_sealed = True
         segment.indexes = None
         if summary.aborted_bytes:
@@ -167,7 +176,21 @@ class Segment:
             index_crc=sizes[OFFSET_INDEX][1],
             time_index_crc=sizes[TIME_INDEX][1],
             aborted_crc=sizes[ABORTED_INDEX][1],
+            end_crc=self.end_crc if self.end_crc_at == self.size_bytes else None,
         )
+
+    def has_end(self, position: int, crc: int) -> None:
+        """Note the CRC of the last bytes below `position`."""
+        self.end_crc, self.end_crc_at = crc, position
+
+    def newest_ms(self) -> int:
+        """Return the largest timestamp; if no record has one, when the file was written last.
+
+        Compaction keeps the time of the file, as it keeps the timestamps. Raises OSError.
+        """
+        if self.largest_timestamp >= 0 or not self.size_bytes:
+            return self.largest_timestamp
+        return self._files.disk.modified_ms(self._log_path)
 
     def path(self, suffix: str = LOG) -> str:
         if suffix is LOG:

@@ -15,6 +15,7 @@ from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
+from odradek.broker.storage.segment import NO_TIMESTAMP
 from odradek.broker.turns import Turns
 from odradek.protocol.batch import MAGIC, BatchHeader, TimestampType, crc_is_good
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -43,7 +44,8 @@ async def largest_timestamp(
 ) -> TimestampOffset | None:
     """Return the first record with the largest timestamp below `to_offset`, or None.
 
-    Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
+    If no record has a timestamp, it is the first record without one, as in Kafka. Raises KafkaError
+    KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
     """
     return await _undisturbed(log, lambda: _first_of_largest(log, to_offset, decompressor))
 
@@ -96,7 +98,7 @@ async def _first_at(
 async def _first_of_largest(
     log: Log, to_offset: int, decompressor: Decompressor
 ) -> TimestampOffset | None:
-    largest = -1
+    largest = NO_TIMESTAMP
     for segment in list(log.segments):
         if segment.largest_timestamp_offset < to_offset:
             largest = max(largest, segment.largest_timestamp)
@@ -106,7 +108,7 @@ async def _first_of_largest(
             async with aclosing(batches(log, segment.base_offset, to_offset)) as walked:
                 async for header, _ in walked:
                     largest = max(largest, header.max_timestamp)
-    return None if largest < 0 else await _first_at(log, largest, to_offset, decompressor)
+    return await _first_at(log, largest, to_offset, decompressor)
 
 
 async def _first_in(

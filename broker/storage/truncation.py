@@ -19,9 +19,9 @@ from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
 from odradek.broker.storage.files import SNAPSHOT, file_path
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.log import Log
+from odradek.broker.storage.log_state import LogState
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import batches_of, known_before, note_transaction
-from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedIndex, Segment
 
 

@@ -128,8 +128,7 @@ def _check_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> None:
     if timestamp_ms == NO_TIMESTAMP:
         return
     if (
-        timestamp_ms < 0
-        or now_ms - timestamp_ms > config.message_timestamp_before_max_ms
+        now_ms - timestamp_ms > config.message_timestamp_before_max_ms
         or timestamp_ms - now_ms > config.message_timestamp_after_max_ms
     ):
         raise KafkaError(

@@ -85,6 +85,7 @@ class Ledger:
     async def _read(self, tenure: TransactionTenure) -> None:
         started = trio.current_time()
         transactions = await loading.load(tenure.partition)
+        await self._tenures.check_places(tenure, transactions)
         # Cancelling takes effect at a checkpoint only. A tenure that ended after the last read must
         # not resume transactions: the broker that leads the partition now does it (KAFKA-9307).
         if tenure.is_over:

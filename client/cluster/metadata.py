@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from odradek.client.cluster.topic_ids import TopicIds
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.text import shortened
 
 LEADER_MOVED: Final = frozenset(
@@ -73,6 +75,7 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.topic_errors: dict[str, ErrorCode] = {}
+        self._topic_ids = TopicIds()
         self.learned_at = float("-inf")
         self.is_doubted = False
         """True if a broker has contradicted it, or if it has no leader for a partition.
@@ -98,6 +101,16 @@ class Metadata:
         known = self.topics.get(topic)
         leader = known.partitions.get(partition) if known else None
         return leader if leader is not None and leader.node_id >= 0 else None
+
+    def topic_id(self, name: str) -> UUID:
+        """Return a topic's id; zero if it is not known, or if brokers have no ids."""
+        known = self.topics.get(name)
+        return ZERO_UUID if known is None else known.topic_id
+
+    def was_made_anew(self, name: str, topic_id: UUID) -> bool:
+        """Return True if the topic with this id was deleted, and another one has its name now."""
+        now = self.topic_id(name)
+        return ZERO_UUID not in (now, topic_id) and now != topic_id
 
     def no_leader(self, partition: TopicPartition) -> OdradekError:
         """Return the error for a partition without leader: `Refused` if it does not exist."""
@@ -176,6 +189,7 @@ class Metadata:
     def forget_topics_but(self, there: Collection[str | None]) -> None:
         """Forget the topics that are not in `there`, the names of all topics of the cluster."""
         self.topics = {name: topic for name, topic in self.topics.items() if name in there}
+        self._topic_ids.forget_some(len(self.topics))
 
     def _moved(self, known: dict[int, Node]) -> Iterator[int]:
         for node_id, node in self.nodes.items():
@@ -190,6 +204,10 @@ class Metadata:
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.topics.pop(name, None)
             return
+        if self._topic_ids.is_former(topic.topic_id):
+            self.is_doubted = True  # the broker has not learned yet that the topic was deleted
+            return
+        self._topic_ids.learn(name, topic.topic_id)
         self.topic_errors.pop(name, None)
         before = self.topics.get(name)
         # A topic that was deleted and made anew has another id, and its epochs start again at 0.

@@ -6,12 +6,13 @@ Consumers and admins share them. Each is retried until its time is over.
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import Isolation
-from odradek.client.errors import OdradekError, Retriable
+from odradek.client.errors import OdradekError, Refused, Retriable
 from odradek.client.types import (
     EARLIEST,
     LATEST,
@@ -20,6 +21,7 @@ from odradek.client.types import (
     OffsetAndTimestamp,
     TopicPartition,
     by_topic,
+    by_topic_and_id,
     numbers_by_topic,
 )
 from odradek.protocol.apis.group_offsets import (
@@ -42,12 +44,15 @@ from odradek.protocol.apis.offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 
 CONSUMER: Final = -1
 """The replica id of a client."""
 NO_OFFSET: Final = -1
 WITH_NAMES: Final = 9
 """The last version of OffsetCommit and OffsetFetch with topic names instead of ids."""
+WITH_IDS: Final = 10
 
 ISOLATION: Final[Mapping[Isolation, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -153,11 +158,52 @@ async def commit_offsets(
     group: GroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> None:
-    """Store a group's offsets. Raises `Refused`, `TimedOut`."""
+    """Store a group's offsets. Raises `Refused`, `TimedOut`.
+
+    `Refused` also means that a topic was made anew since its offset was looked up.
+    """
+
+    async def attempt() -> None:
+        outdated = outdated_in(cluster, offsets)
+        if outdated:
+            raise Refused(f"{storing(group.group_id)}: {made_anew(outdated)}")
+        await commit_offsets_once(cluster, group, offsets)
+
     if offsets:
-        await cluster.retrying(
-            storing(group.group_id), partial(commit_offsets_once, cluster, group, offsets)
-        )
+        await cluster.retrying(storing(group.group_id), attempt)
+
+
+def outdated_in(
+    cluster: Cluster, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> list[TopicPartition]:
+    """Return the partitions whose offset belongs to a topic that was deleted and made anew."""
+    was_made_anew = cluster.metadata.was_made_anew
+    return [name for name, stored in offsets.items() if was_made_anew(name.topic, stored.topic_id)]
+
+
+def made_anew(partitions: Partitions) -> str:
+    """Return the words for offsets that belong to a deleted topic."""
+    names = ", ".join(map(str, partitions))
+    return f"the topic of {names} was deleted and made anew, and the offset belongs to the old one"
+
+
+async def _topic_ids(cluster: Cluster, names: Iterable[str]) -> dict[str, UUID]:
+    """Return the ids of topics, as far as they are known. Raises the errors of `refresh`."""
+    wanted = sorted(set(names))
+    if any(name not in cluster.metadata.topics for name in wanted):
+        await cluster.refresh(wanted)
+    return {name: cluster.metadata.topic_id(name) for name in wanted}
+
+
+def _version_for(topic_ids: Iterable[UUID]) -> int:
+    """Return the newest version for these topics: ids are used if all of them are known."""
+    return WITH_NAMES if ZERO_UUID in topic_ids else WITH_IDS
+
+
+async def _look_again(cluster: Cluster, topics: Iterable[str], code: int) -> None:
+    """Learn the topics anew if the coordinator does not know the id of one of them."""
+    if code == ErrorCode.UNKNOWN_TOPIC_ID:
+        await cluster.refresh(topics)
 
 
 def storing(group_id: str) -> str:
@@ -172,6 +218,15 @@ async def commit_offsets_once(
 ) -> None:
     """Store a group's offsets by one request. Raises `Retriable`, `Refused`."""
     doing = storing(group.group_id)
+    known = await _topic_ids(cluster, (name.topic for name in offsets))
+    topics = by_topic_and_id(
+        {
+            name: stored._replace(topic_id=known[name.topic])
+            if stored.topic_id == ZERO_UUID
+            else stored
+            for name, stored in offsets.items()
+        }
+    )
     request = OffsetCommitRequest(
         group_id=group.group_id,
         generation_id_or_member_epoch=group.generation_id,
@@ -179,7 +234,8 @@ async def commit_offsets_once(
         group_instance_id=group.group_instance_id,
         topics=tuple(
             OffsetCommitRequestTopic(
-                name=topic,
+                name=name,
+                topic_id=topic_id,
                 partitions=tuple(
                     OffsetCommitRequestPartition(
                         partition_index=number,
@@ -190,18 +246,25 @@ async def commit_offsets_once(
                     for number, stored in partitions
                 ),
             )
-            for topic, partitions in by_topic(offsets).items()
+            for (name, topic_id), partitions in topics.items()
         ),
     )
     answer = await cluster.ask_coordinator(
-        GROUP, group.group_id, OFFSET_COMMIT, request, at_most=WITH_NAMES
+        GROUP,
+        group.group_id,
+        OFFSET_COMMIT,
+        request,
+        at_most=_version_for(topic_id for _, topic_id in topics),
     )
-    stored = set()
+    names = {topic_id: name for name, topic_id in topics}
+    done = set()
     for topic_answer in answer.topics:
+        topic = topic_answer.name or names.get(topic_answer.topic_id, "")
         for result in topic_answer.partitions:
+            await _look_again(cluster, known, result.error_code)
             _check_group(cluster, group.group_id, result.error_code, doing)
-            stored.add(TopicPartition(topic_answer.name, result.partition_index))
-    _check_complete(offsets, stored, doing)
+            done.add(TopicPartition(topic, result.partition_index))
+    _check_complete(offsets, done, doing)
 
 
 def _check_group(cluster: Cluster, group_id: str, number: int, doing: str) -> None:
@@ -220,8 +283,9 @@ async def fetch_committed(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the stored offsets of a group, for these partitions or (None) for all.
 
-    A partition without a stored offset is left out. With `require_stable`, wait while a transaction
-    with offsets of the group is open (KIP-447). Raises `TimedOut` if it does not end in time.
+    A partition without a stored offset is left out, and so is what was stored for an earlier topic
+    of its name. With `require_stable`, wait while a transaction with offsets of the group is open
+    (KIP-447). Raises `TimedOut` if it does not end in time.
     """
     wanted, group = None if partitions is None else tuple(partitions), GroupMetadata(group_id)
     if wanted == ():
@@ -244,18 +308,25 @@ async def fetch_committed_once(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Do the work of `fetch_committed` by one request. Raises `Retriable`, `Refused`.
 
-    If `group` names a member, the coordinator compares it and its epoch (KIP-848).
+    If `group` names a member, the coordinator compares it and its epoch (KIP-848). The offsets of
+    `partitions` have the id of their topic, if it is known.
     """
     doing = reading_stored(group.group_id)
     numbers = None if partitions is None else numbers_by_topic(partitions)
+    # All offsets of a group are asked for by name: the names of its topics are not known here.
+    known = {} if numbers is None else await _topic_ids(cluster, numbers)
     answer = await cluster.ask_coordinator(
         GROUP,
         group.group_id,
         OFFSET_FETCH,
-        _fetch_request(group, numbers, require_stable),
-        at_most=WITH_NAMES,
+        _fetch_request(group, numbers, known, require_stable),
+        at_most=WITH_NAMES if numbers is None else _version_for(known.values()),
     )
-    found = _stored_in(cluster, group.group_id, answer, doing)
+    for answered in answer.groups:
+        for topic in answered.topics:
+            for result in topic.partitions:
+                await _look_again(cluster, known, result.error_code)
+    found = _stored_in(cluster, group.group_id, answer, known, doing)
     if numbers is not None:
         wanted = [
             TopicPartition(name, number) for name, indexes in numbers.items() for number in indexes
@@ -265,7 +336,10 @@ async def fetch_committed_once(
 
 
 def _fetch_request(
-    group: GroupMetadata, numbers: Mapping[str, list[int]] | None, require_stable: bool
+    group: GroupMetadata,
+    numbers: Mapping[str, list[int]] | None,
+    known: Mapping[str, UUID],
+    require_stable: bool,
 ) -> OffsetFetchRequest:
     """Build the request with the fields of all versions. The version decides which are sent."""
     alone = several = None
@@ -275,7 +349,9 @@ def _fetch_request(
             for name, indexes in numbers.items()
         )
         several = tuple(
-            OffsetFetchRequestTopics(name=name, partition_indexes=tuple(indexes))
+            OffsetFetchRequestTopics(
+                name=name, topic_id=known[name], partition_indexes=tuple(indexes)
+            )
             for name, indexes in numbers.items()
         )
     asked = OffsetFetchRequestGroup(
@@ -290,9 +366,14 @@ def _fetch_request(
 
 
 def _stored_in(
-    cluster: Cluster, group_id: str, answer: OffsetFetchResponse, doing: str
+    cluster: Cluster,
+    group_id: str,
+    answer: OffsetFetchResponse,
+    known: Mapping[str, UUID],
+    doing: str,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the offset of each partition in an answer. The offset is -1 if none is stored."""
+    names = {topic_id: name for name, topic_id in known.items()}
     _check_group(cluster, group_id, answer.error_code, doing)
     stored: dict[TopicPartition, OffsetAndMetadata] = {}
     for group in answer.groups:
@@ -304,11 +385,12 @@ def _stored_in(
     for topic in topics:
         for result in topic.partitions:
             _check_group(cluster, group_id, result.error_code, doing)
-            name = TopicPartition(topic.name, result.partition_index)
+            topic_id = ZERO_UUID if isinstance(topic, OffsetFetchResponseTopic) else topic.topic_id
+            name = TopicPartition(topic.name or names.get(topic_id, ""), result.partition_index)
             # Brokers store any number. Kafka's clients take every negative one for none.
             offset = max(result.committed_offset, NO_OFFSET)
             stored[name] = OffsetAndMetadata(
-                offset, result.metadata or "", result.committed_leader_epoch
+                offset, result.metadata or "", result.committed_leader_epoch, topic_id
             )
     return stored
 

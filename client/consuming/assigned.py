@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from odradek.client.consuming.fetched import Fetched
 from odradek.client.errors import OdradekError
 from odradek.client.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.protocol.apis.fetch import AbortedTransaction
-from odradek.protocol.schema import Buffer
+from odradek.protocol.schema import ZERO_UUID, Buffer
 
 
 class AssignedPartition:
@@ -25,6 +26,8 @@ class AssignedPartition:
         "name",
         "not_before",
         "reset_to",
+        "returned_id",
+        "topic_id",
     )
 
     def __init__(self, name: TopicPartition, max_bytes: int) -> None:
@@ -40,10 +43,19 @@ class AssignedPartition:
         self.not_before = float("-inf")
         self.high_watermark = -1
         self.last_stable_offset = -1
+        self.topic_id = ZERO_UUID
+        """The topic that the position belongs to; zero as long as that is not known."""
+        self.returned_id = ZERO_UUID
+        """The topic of the records that the program got last; zero before the first."""
 
     @property
     def unread_bytes(self) -> int:
         return sum(fetched.size_bytes for fetched in self.fetched)
+
+    @property
+    def read_id(self) -> UUID:
+        """The topic of the records that the program got last, or of those that it gets first."""
+        return self.topic_id if self.returned_id == ZERO_UUID else self.returned_id
 
     @property
     def is_placed(self) -> bool:
@@ -66,7 +78,8 @@ class AssignedPartition:
     def to_store(self, unread: ConsumerRecord | None = None) -> OffsetAndMetadata:
         """Return the offset that a group stores. The program has not got `unread` yet."""
         assert self._position is not None, self.name
-        return OffsetAndMetadata(self._position if unread is None else unread.offset)
+        offset = self._position if unread is None else unread.offset
+        return OffsetAndMetadata(offset, topic_id=self.topic_id)
 
     def made(self, records: Buffer, aborted: Sequence[AbortedTransaction]) -> Fetched:
         """Return what was fetched at `fetch_offset`. Raises as `Fetched` does."""
@@ -82,12 +95,14 @@ class AssignedPartition:
 
     def passed(self, record: ConsumerRecord) -> None:
         """Note that the program gets the records up to this one."""
+        self.returned_id = self.topic_id
         position = record.offset + 1
         if self._position is None or position > self._position:
             self._position = position
 
     def passed_batch(self, next_offset: int) -> None:
         """Note that the program gets a batch."""
+        self.returned_id = self.topic_id
         self._position = next_offset
 
     def move(self, offset: int | None) -> None:
@@ -101,6 +116,12 @@ class AssignedPartition:
     def resume(self, stored: OffsetAndMetadata) -> None:
         """Continue where the group has stored an offset."""
         self.move(stored.offset)
+
+    def begin_anew(self, topic_id: UUID, reset_to: int) -> None:
+        """Leave a topic that was deleted for the one that has its name now."""
+        self.move(None)
+        self.topic_id, self.reset_to = topic_id, reset_to
+        self.high_watermark = self.last_stable_offset = -1
 
     def go_back(self, unread: ConsumerRecord | None = None) -> None:
         """Fetch again what is behind the position, or from `unread` on."""

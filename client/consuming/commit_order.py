@@ -295,7 +295,7 @@ class CommitOrderPartition(AssignedPartition):
         Raises `Refused` if they are too many.
         """
         assert self._arrangement is not None, self.name
-        return self._arrangement.progress(unread).stored(self.name)
+        return self._arrangement.progress(unread).stored(self.name)._replace(topic_id=self.topic_id)
 
     def made(self, records: Buffer, aborted: object) -> Fetched:
         """Return what was fetched at `fetch_offset`."""
@@ -305,6 +305,7 @@ class CommitOrderPartition(AssignedPartition):
     def passed(self, record: ConsumerRecord) -> None:
         """Note that the program gets the records up to this one."""
         assert self._arrangement is not None, self.name
+        self.returned_id = self.topic_id
         self._arrangement.passed(record)
 
     def move(self, offset: int | None) -> None:

@@ -39,6 +39,7 @@ from odradek.client.types import (
     Topics,
     Value,
 )
+from odradek.protocol.schema import ZERO_UUID
 
 T = TypeVar("T")
 
@@ -471,6 +472,10 @@ class Consumer(Places[Key, Value]):
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = with_metadata(self.offsets_to_commit() if offsets is None else offsets)
+        for name, stored in wanted.items():
+            if stored.topic_id == ZERO_UUID and name in self._assigned:
+                # The offset is for records that the program got, whatever is read next.
+                wanted[name] = stored._replace(topic_id=self._assigned[name].read_id)
         if self._membership is not None:
             self._membership.check_owned(wanted)
         return wanted

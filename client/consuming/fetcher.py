@@ -10,11 +10,16 @@ answer is used only for partitions whose fetch offset has not changed since the 
 
 Each broker has a fetch session (`fetch_session.py`), so a request lists only what has changed.
 
-Fetch 12 is the newest version used: version 13 has topic ids instead of names.
+A position belongs to a topic, and not to a name: a topic that is deleted and made anew has other
+records at the same offsets. So each partition has the id of its topic. Fetch 13 asks by that id,
+and a broker refuses the id of a topic that is gone. When the metadata has another id, the program
+gets what was fetched before; then the partition begins anew, at `auto_offset_reset`. Fetch 12 asks
+by name, for brokers without ids.
 """
 
 from collections.abc import Iterable
 from typing import Final
+from uuid import UUID
 
 import trio
 
@@ -24,7 +29,7 @@ from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.offsets import ISOLATION, list_offsets
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
-from odradek.client.consuming.fetch_session import ConsumerFetchSession
+from odradek.client.consuming.fetch_session import ConsumerFetchSession, FetchedPlace
 from odradek.client.errors import (
     OdradekError,
     OffsetOutOfRange,
@@ -43,8 +48,10 @@ from odradek.protocol.apis.fetch import (
     PartitionData,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from odradek.protocol.schema import ZERO_UUID
 
 FETCH_WITH_NAMES: Final = 12
+FETCH_WITH_IDS: Final = 13
 PURPOSE: Final = "fetch"
 PARTITION_BYTES_MAX: Final = 1 << 30
 
@@ -116,6 +123,7 @@ class Fetcher:
                     and partition.name in stored
                     and partition.reset_to is None
                 ):
+                    self._enter_topic(partition, stored[partition.name].topic_id)
                     partition.resume(stored[partition.name])
             await self._reset([partition for partition in lost if not partition.is_placed])
 
@@ -134,17 +142,65 @@ class Fetcher:
                 f'auto_offset_reset to "earliest" or "latest"',
                 code=ErrorCode.OFFSET_OUT_OF_RANGE,
             )
-        place = EARLIEST if policy == "earliest" else LATEST
+        # Before the request, which has only names: an offset of the next topic that gets the name
+        # must not be taken for one of this.
+        topic_ids = {each.name: self._cluster.metadata.topic_id(each.name.topic) for each in lost}
         found = await list_offsets(
             self._cluster,
-            {partition.name: place for partition in lost},
+            {partition.name: self._reset_place for partition in lost},
             self._config.isolation_level,
             some_are_enough=True,
         )
         for partition in lost:
             is_wanted = not partition.is_placed and self.assigned.get(partition.name) is partition
             if is_wanted and partition.name in found:
+                self._enter_topic(partition, topic_ids[partition.name])
                 partition.found(found[partition.name].offset)
+
+    @property
+    def _reset_place(self) -> int:
+        """The place at which reading begins without a position, unless that is an error."""
+        return LATEST if self._config.auto_offset_reset == "latest" else EARLIEST
+
+    # Topics that are made anew
+
+    def _enter_topic(self, partition: AssignedPartition, topic_id: UUID) -> None:
+        """Note the topic for which a position was found."""
+        if ZERO_UUID not in (topic_id, partition.topic_id) and topic_id != partition.topic_id:
+            self._log_begin_anew(partition)
+        partition.topic_id = topic_id
+
+    def _log_begin_anew(self, partition: AssignedPartition) -> str:
+        policy = self._config.auto_offset_reset
+        text = f"the topic of {partition.name} was deleted and made anew"
+        if policy == "error":
+            text += "; seek to an offset of the new one, at which reading continues"
+        else:
+            text += f": reading continues at the {policy} offset of the new one"
+        self._cluster.journal.offset_reset(f"{partition.name}, made anew", text)
+        return text
+
+    def _was_made_anew(self, partition: AssignedPartition) -> bool:
+        """Return True if the position belongs to a topic that is gone."""
+        return self._cluster.metadata.was_made_anew(partition.name.topic, partition.topic_id)
+
+    def begin_anew(self, partitions: Iterable[AssignedPartition]) -> None:
+        """Begin to read topics that were made anew.
+
+        It is called when the program has all records that were taken. Before, positions and offsets
+        to store belong to these records. What was fetched and not taken comes first, too.
+        """
+        for partition in partitions:
+            if partition.fetched or not self._was_made_anew(partition):
+                continue
+            text = self._log_begin_anew(partition)
+            topic_id = self._cluster.metadata.topic_id(partition.name.topic)
+            partition.begin_anew(topic_id, self._reset_place)
+            if self._config.auto_offset_reset == "error":
+                self._fail_all(
+                    [partition], OffsetOutOfRange(text, code=ErrorCode.OFFSET_OUT_OF_RANGE)
+                )
+            self._wake.set()
 
     # Fetching
 
@@ -199,6 +255,11 @@ class Fetcher:
             if not partition.is_placed:
                 is_leader_missing = is_leader_missing or self._is_leaderless(partition)
                 continue
+            if self._was_made_anew(partition):
+                self._arrived.set()  # the reader calls `begin_anew`
+                continue
+            if partition.topic_id == ZERO_UUID:
+                partition.topic_id = self._cluster.metadata.topic_id(partition.name.topic)
             if partition.not_before > now:
                 look_again = min(look_again, partition.not_before)
             elif leader is None:
@@ -267,13 +328,11 @@ class Fetcher:
         """Send one request to one broker, and handle its answer."""
         try:
             with scope:
-                asked = {
-                    partition.name: (partition, partition.fetch_offset) for partition in readers
-                }
+                asked = [(each, each.topic_id, each.fetch_offset) for each in readers]
                 soon = trio.current_time() + self._config.fetch_max_wait_ms / 2000
                 answer = await self._ask(node_id, readers)
                 self._take(answer, asked)
-                if any(partition.fetch_offset != offset for partition, offset in asked.values()):
+                if any(partition.fetch_offset != offset for partition, _, offset in asked):
                     self._backoff.count = 0
                 elif trio.current_time() < soon:  # the broker did not wait for records
                     await trio.sleep(self._backoff.next_seconds())
@@ -293,10 +352,13 @@ class Fetcher:
 
     async def _ask(self, node_id: int, readers: list[AssignedPartition]) -> FetchResponse:
         config = self._config
-        wanted = {}
+        wanted: dict[FetchedPlace, FetchPartition] = {}
+        has_ids = all(partition.topic_id != ZERO_UUID for partition in readers)
         for partition in readers:
             leader = self._cluster.metadata.leader(*partition.name)
-            wanted[partition.name] = FetchPartition(
+            topic, index = partition.name
+            place = FetchedPlace(topic, partition.topic_id if has_ids else ZERO_UUID, index)
+            wanted[place] = FetchPartition(
                 partition=partition.name.partition,
                 current_leader_epoch=-1 if leader is None else leader.leader_epoch,
                 fetch_offset=partition.fetch_offset,
@@ -316,7 +378,7 @@ class Fetcher:
                 node_id,
                 FETCH,
                 session.request(plain, wanted),
-                at_most=FETCH_WITH_NAMES,
+                at_most=FETCH_WITH_IDS if has_ids else FETCH_WITH_NAMES,
                 purpose=PURPOSE,
             )
             if session.answered(answer) or was_lost:
@@ -325,17 +387,21 @@ class Fetcher:
             was_lost = True
 
     def _take(
-        self, answer: FetchResponse, asked: dict[TopicPartition, tuple[AssignedPartition, int]]
+        self, answer: FetchResponse, asked: Iterable[tuple[AssignedPartition, UUID, int]]
     ) -> None:
-        for topic in answer.responses:
-            for data in topic.partitions:
-                name = TopicPartition(topic.topic, data.partition_index)
-                partition, offset = asked.get(name, (None, -1))
-                # The program may have sought, or changed the assignment, while the request was
-                # under way. Its answer then belongs to a position that was left.
-                is_current = partition is not None and self.assigned.get(name) is partition
-                if partition is not None and is_current and partition.fetch_offset == offset:
-                    self._take_partition(partition, data)
+        answered = {
+            (topic.topic or topic.topic_id, data.partition_index): data
+            for topic in answer.responses
+            for data in topic.partitions
+        }
+        for partition, topic_id, offset in asked:
+            topic, index = name = partition.name
+            data = answered.get((topic_id, index)) or answered.get((topic, index))
+            # The program may have sought, or changed the assignment, while the request was under
+            # way, or the topic was made anew. The answer then belongs to a position that was left.
+            is_current = self.assigned.get(name) is partition and partition.topic_id == topic_id
+            if data is not None and is_current and partition.fetch_offset == offset:
+                self._take_partition(partition, data)
 
     def _take_partition(self, partition: AssignedPartition, data: PartitionData) -> None:
         code = code_of(data.error_code)

@@ -68,6 +68,7 @@ class Places(Generic[Key, Value]):
             raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
         assigned = self._get(partition)
         self._reader.drop_run()
+        assigned.returned_id = assigned.topic_id
         if not assigned.is_at(offset) or assigned.error is not None:
             assigned.move(offset)
             self._fetcher.take_back()

@@ -94,7 +94,7 @@ class Reader(Generic[Key, Value]):
         taken = self._rest_of_run(count)
         if taken:
             return taken
-        self._forget_ended()
+        self._all_returned()
         for partition in self.unpaused():
             try:
                 while partition.fetched and len(taken) < count:
@@ -114,10 +114,11 @@ class Reader(Generic[Key, Value]):
                 break
         return taken
 
-    def _forget_ended(self) -> None:
+    def _all_returned(self) -> None:
         """Note that the program has got all that was taken before."""
         for partition in self._turns:
             partition.forget_ended()
+        self._fetcher.begin_anew(self.unpaused())
 
     def _take_from(
         self, partition: AssignedPartition, count: int, *, may_raise: bool
@@ -159,6 +160,7 @@ class Reader(Generic[Key, Value]):
     def take_batches(self, max_bytes: int) -> list[FetchedBatch]:
         """Take whole batches until they have `max_bytes`, and move the positions behind them."""
         self.drop_run()
+        self._fetcher.begin_anew(self.unpaused())
         taken: list[FetchedBatch] = []
         size_bytes = 0
         for partition in self.unpaused():
@@ -192,7 +194,7 @@ class Reader(Generic[Key, Value]):
         if self.has_run:
             return self._run[self._run_index :]
         self.drop_run()
-        self._forget_ended()
+        self._all_returned()
         for partition in self.unpaused():
             if partition.fetched and partition.is_placed:
                 self._run = partition.take(self._config.max_poll_records, self._config.check_crcs)

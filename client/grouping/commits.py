@@ -14,6 +14,8 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import (
     commit_offsets_once,
     fetch_committed_once,
+    made_anew,
+    outdated_in,
     reading_stored,
     storing,
 )
@@ -145,6 +147,14 @@ class Commits:
                 f"{storing(self._group_id)}: the member has lost its partitions meanwhile"
             )
         group = GroupMetadata(self._group_id) if member is None else member.metadata
+        outdated = outdated_in(self._cluster, offsets)
+        if outdated:
+            # Its records are gone, and the same offset of the new topic is that of other records.
+            self._cluster.journal.outdated(self._group_id, made_anew(outdated))
+            offsets = {name: each for name, each in offsets.items() if name not in outdated}
+        if not offsets:
+            await trio.lowlevel.checkpoint()
+            return
         try:
             await commit_offsets_once(self._cluster, group, offsets)
         except Refused as error:

@@ -14,9 +14,11 @@ from odradek.client.cluster.connection import (
     TRANSACTION_FEATURE,
     BrokerConnection,
 )
+from odradek.client.cluster.offsets import made_anew, outdated_in
 from odradek.client.config import ProducerConfig
 from odradek.client.errors import (
     FENCED,
+    Aborted,
     Disconnected,
     Fenced,
     OdradekError,
@@ -33,7 +35,7 @@ from odradek.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
     TopicPartition,
-    by_topic,
+    by_topic_and_id,
     numbers_by_topic,
 )
 from odradek.protocol.apis.produce import PRODUCE
@@ -59,6 +61,7 @@ from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.text import printable
 
 T = TypeVar("T")
@@ -258,6 +261,7 @@ class TransactionRequests:
             topics=tuple(
                 TxnOffsetCommitRequestTopic(
                     name=topic,
+                    topic_id=topic_id,
                     partitions=tuple(
                         TxnOffsetCommitRequestPartition(
                             partition_index=number,
@@ -268,23 +272,44 @@ class TransactionRequests:
                         for number, stored in partitions
                     ),
                 )
-                for topic, partitions in by_topic(offsets).items()
+                for (topic, topic_id), partitions in by_topic_and_id(offsets).items()
             ),
         )
+        of_known_topics = [
+            name.topic for name, stored in offsets.items() if stored.topic_id != ZERO_UUID
+        ]
         at_most = TV1_TXN_OFFSET_COMMIT if self.transaction_version < 2 else TV2_TXN_OFFSET_COMMIT
 
         async def attempt() -> None:
             self._check_not_ended()
+            # Kafka ignores the ids in the request, so the look is taken before it. A broker with
+            # transaction groups is ours, and compares them when it stores the offsets.
+            if of_known_topics and not self.has_groups:
+                await self._cluster.refresh(of_known_topics)
+            self._check_not_made_anew(offsets, doing)
             answer = await self._cluster.ask_coordinator(
                 GROUP, group.group_id, TXN_OFFSET_COMMIT, request, at_most=at_most
             )
             for topic in answer.topics:
                 for result in topic.partitions:
+                    if result.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+                        await self._cluster.refresh(of_known_topics)
+                        self._check_not_made_anew(offsets, doing)
                     if result.error_code in COORDINATOR_MOVED:
                         self._cluster.forget_coordinator(GROUP, group.group_id)
                     self._check(result.error_code, doing)
 
         await self._cluster.retrying(doing, attempt)
+
+    def _check_not_made_anew(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], doing: str
+    ) -> None:
+        """Raise `Refusal` if offsets belong to a topic that was deleted and made anew."""
+        outdated = outdated_in(self._cluster, offsets)
+        if outdated:
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            text = f"{doing}: {made_anew(outdated)}; abort the transaction and do its work again"
+            raise Refusal(code, Aborted(text, code=code))
 
     async def end_txn(self, producer: ProducerIdentity, *, committed: bool) -> ProducerIdentity:
         """Send EndTxn. Return the identity to go on with, which TV2 gives a new epoch.

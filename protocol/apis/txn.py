@@ -285,6 +285,8 @@ class TxnOffsetCommitRequestPartition:
 @message
 class TxnOffsetCommitRequestTopic:
     name: str = string()
+    topic_id: UUID = uuid(default=ZERO_UUID, since=3, tag=10_000)
+    """Our own: the topic that the offsets belong to; zero from clients that only know its name."""
     partitions: tuple[TxnOffsetCommitRequestPartition, ...] = array(TxnOffsetCommitRequestPartition)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
+from uuid import UUID
 
 import trio
 import trio.testing
@@ -58,7 +59,7 @@ from odradek.protocol.apis.versions import (
 from odradek.protocol.batch import read_header
 from odradek.protocol.connection import FrameReader, Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
-from odradek.protocol.schema import Buffer
+from odradek.protocol.schema import ZERO_UUID, Buffer
 from tests.client.fake_state import FakeState
 
 NODE: Final = 1
@@ -140,6 +141,8 @@ class FakeBroker:
         self.partitions = partitions
         self.apis = APIS_WITH_2PC if serves_two_phases else APIS
         self.topics = {"t"}
+        self.topic_ids: dict[str, UUID] = {}
+        """Without an id a topic has none, as with old brokers."""
         self.more_features: dict[str, int] = {}
         self.requests: list[Request] = []
         self.stored, self.offsets = self.state.stored, self.state.offsets
@@ -184,6 +187,14 @@ class FakeBroker:
 
     def versions_asked(self, api: Api[Any, Any]) -> set[int]:
         return {request.version for request in self.requests if request.api.key == api.key}
+
+    def topic_id(self, topic: str) -> UUID:
+        return self.topic_ids.get(topic, ZERO_UUID)
+
+    def named(self, name: str, topic_id: UUID) -> str:
+        """Return the name of a topic that a request names, or gives the id of; "" without one."""
+        found = [topic for topic in self.topics if self.topic_id(topic) == topic_id]
+        return name or (found[0] if found else "")
 
     def disconnect(self) -> None:
         for scope in list(self._connected):
@@ -279,8 +290,12 @@ class FakeBroker:
         topics = tuple(
             FetchableTopicResponse(
                 topic=topic.topic,
+                topic_id=topic.topic_id,
                 partitions=tuple(
-                    data for wanted in topic.partitions if (data := self.read(wanted)) is not None
+                    data
+                    for wanted in topic.partitions
+                    if (data := self._read(self.named(topic.topic, topic.topic_id), wanted))
+                    is not None
                 ),
             )
             for topic in body.topics
@@ -288,6 +303,17 @@ class FakeBroker:
         if not any(topic.partitions for topic in topics):
             return None
         return FetchResponse(error_code=code, responses=topics)
+
+    def _read(self, topic: str, wanted: FetchPartition) -> PartitionData | None:
+        if topic:
+            return self.read(wanted)
+        return PartitionData(
+            partition_index=wanted.partition,
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=None,
+        )
 
     def _metadata(self, body: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         wanted = [t.name for t in body.topics] if body.topics is not None else list(self.topics)
@@ -305,6 +331,7 @@ class FakeBroker:
         return MetadataResponseTopic(
             error_code=code,
             name=name,
+            topic_id=self.topic_id(name),
             partitions=tuple(
                 MetadataResponsePartition(
                     error_code=0,

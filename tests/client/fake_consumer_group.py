@@ -4,7 +4,6 @@ It keeps the rule of reconciliation: a member that must give up partitions stays
 a heartbeat lists what it owns, and those are not among it.
 """
 
-from dataclasses import replace
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
@@ -19,7 +18,6 @@ from odradek.protocol.apis.group_consumer import (
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
 )
-from odradek.protocol.apis.metadata import MetadataResponseTopic
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_group import OWN, FakeGroup
 
@@ -67,8 +65,8 @@ class FakeConsumerGroup(FakeGroup):
 
     # The APIs
 
-    def _topic(self, name: str, code: ErrorCode) -> MetadataResponseTopic:
-        return replace(super()._topic(name, code), topic_id=id_of(name))
+    def topic_id(self, topic: str) -> UUID:
+        return self.topic_ids.get(topic, id_of(topic))
 
     def _consumer_heartbeat(
         self, body: ConsumerGroupHeartbeatRequest, code: ErrorCode
@@ -116,7 +114,7 @@ class FakeConsumerGroup(FakeGroup):
         if body.subscribed_topic_regex is not None:
             self.regex = body.subscribed_topic_regex
         if body.topic_partitions is not None:
-            names = {id_of(name): name for name in self.topics}
+            names = {self.topic_id(name): name for name in self.topics}
             self.owned = {
                 TopicPartition(names[topic.topic_id], number)
                 for topic in body.topic_partitions
@@ -137,7 +135,7 @@ class FakeConsumerGroup(FakeGroup):
         return ConsumerGroupHeartbeatResponseAssignment(
             topic_partitions=tuple(
                 ConsumerGroupHeartbeatResponseTopicPartitions(
-                    topic_id=id_of(topic), partitions=tuple(numbers)
+                    topic_id=self.topic_id(topic), partitions=tuple(numbers)
                 )
                 for topic, numbers in numbers_by_topic(sorted(self.assigned)).items()
             )

@@ -144,16 +144,20 @@ class FakeGroup(FakeBroker):
         code = self._judged(body.member_id, body.generation_id_or_member_epoch, code)
         topics = []
         for topic in body.topics:
+            name, own_code = self.named(topic.name, topic.topic_id), code
+            if not name:
+                own_code = ErrorCode.UNKNOWN_TOPIC_ID
             for partition in topic.partitions:
-                if code == ErrorCode.NONE:
-                    name = TopicPartition(topic.name, partition.partition_index)
-                    self.committed[name] = partition.committed_offset
+                if own_code == ErrorCode.NONE:
+                    place = TopicPartition(name, partition.partition_index)
+                    self.committed[place] = partition.committed_offset
             topics.append(
                 OffsetCommitResponseTopic(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=tuple(
                         OffsetCommitResponsePartition(
-                            partition_index=partition.partition_index, error_code=code
+                            partition_index=partition.partition_index, error_code=own_code
                         )
                         for partition in topic.partitions
                     ),
@@ -169,14 +173,17 @@ class FakeGroup(FakeBroker):
             topics = tuple(
                 OffsetFetchResponseTopics(
                     name=topic.name,
+                    topic_id=topic.topic_id,
                     partitions=tuple(
                         OffsetFetchResponsePartitions(
                             partition_index=number,
                             committed_offset=self.committed.get(
-                                TopicPartition(topic.name, number), -1
+                                TopicPartition(self.named(topic.name, topic.topic_id), number), -1
                             ),
                             metadata="",
-                            error_code=ErrorCode.NONE,
+                            error_code=ErrorCode.NONE
+                            if self.named(topic.name, topic.topic_id)
+                            else ErrorCode.UNKNOWN_TOPIC_ID,
                         )
                         for number in topic.partition_indexes
                     ),

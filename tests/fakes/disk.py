@@ -23,6 +23,7 @@ from random import Random
 import trio
 
 from odradek.broker.env import Buffer, DiskUsage, FsyncEnded
+from tests.fakes.clock import START_MS
 
 
 class PowerOff(BaseException):
@@ -50,6 +51,7 @@ class Inode:
     durable: bytearray = field(default_factory=bytearray)
     pending: list[Write] = field(default_factory=list)
     first_pending: int = 0
+    modified_ms: int = START_MS
 
     @property
     def change_count(self) -> int:
@@ -135,6 +137,8 @@ class FakeDisk:
         self.journal: list[str] = []
         self.read_bytes = 0
         self.fsync_gate: trio.Event | None = None
+        self.wall_ms: Callable[[], int] = lambda: START_MS
+        """The clock of the times at which files are written."""
         self.delay_s: Callable[[str], float] = lambda _call: 0.0
         """Called with the name of each call that may wait (fsync, pread, ...): its time."""
         self._root = Directory()
@@ -315,6 +319,12 @@ class FakeDisk:
         self.begin("size", path, changes=False)
         return len(self._file(path).content)
 
+    def modified_ms(self, path: str) -> int:
+        return self._file(path).modified_ms
+
+    def set_modified_ms(self, path: str, moment_ms: int) -> None:
+        self._file(path).modified_ms = moment_ms
+
     def listdir(self, path: str) -> list[str]:
         self.begin("listdir", path, changes=False)
         return sorted(self._directory(path).names)
@@ -436,6 +446,7 @@ class FakeFile:
             content[offset:end] = data[:size].ljust(end - offset, b"\0")
 
         self._inode.change(write)
+        self._inode.modified_ms = self._disk.wall_ms()
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         self._begin("pread", changes=False)
@@ -458,6 +469,7 @@ class FakeFile:
                 del content[size:]
 
         self._inode.change(cut)
+        self._inode.modified_ms = self._disk.wall_ms()
 
     def start_fsync(self, done: FsyncEnded) -> None:
         if self._disk.is_off or self._incarnation != self._disk.incarnation:

@@ -32,8 +32,8 @@ ADMINISTRATION_BUGS: Final = (
     Planted(
         bug="deleted records are there again after a kill",
         file="broker/partitions/maintenance.py",
-        old="marks.followers.notify()\n                await self._checkpoint()",
-        new="marks.followers.notify()",
+        old="            if offset > self._log.saver.saved_log_start_offset:\n",
+        new="            if offset > self._log.log_end_offset:\n",
         tests=(f"{DELETE_RECORDS}what_was_deleted_stays_deleted_over_kills_and_restarts",),
     ),
     Planted(

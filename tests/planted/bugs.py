@@ -14,12 +14,14 @@ from tests.planted.completion import COMPLETION_BUGS
 from tests.planted.consumer_groups import CONSUMER_GROUP_BUGS
 from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.disk import DISK_BUGS
+from tests.planted.files import FILE_BUGS
 from tests.planted.groups import GROUP_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.made_anew import MADE_ANEW_BUGS
 from tests.planted.members import MEMBER_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
+from tests.planted.positions import POSITION_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
@@ -41,9 +43,11 @@ BUGS: Final = (
     *OUR_BUGS,
     *ASYNCIO_BUGS,
     *COMMIT_ORDER_BUGS,
+    *POSITION_BUGS,
     *ADMINISTRATION_BUGS,
     *MADE_ANEW_BUGS,
     *SINK_BUGS,
+    *FILE_BUGS,
 )
 
 COORDINATORS: Final = (

@@ -149,14 +149,14 @@ LOG_BUGS: Final = (
         bug="KAFKA-7866",
         file=LOG,
         old="""\
-        self._saver.write_snapshot()
+        self.saver.write_snapshot()
         segment = Segment(self.files, self.directory, self.log_end_offset)
 """,
         new="""\
         segment = Segment(self.files, self.directory, self.log_end_offset)
         self.segments.append(segment)
         sealed, self.active = self.active, segment
-        self._saver.write_snapshot()
+        self.saver.write_snapshot()
         self.active = sealed
         self.segments.pop()
 """,

@@ -68,7 +68,7 @@ REPLICA_BUGS: Final = (
     Planted(
         bug="a follower appends to a cut log before the cut is over",
         file=LOG,
-        old="self.save(self._saver.to_save(self._appended_bytes, follows_cut=True))",
+        old="self.save(self.saver.to_save(self._appended_bytes, follows_cut=True))",
         new="trio.lowlevel.checkpoint()",
         tests=(f"{CUT}a_crash_at_every_operation_leaves_the_old_log_or_the_truncated_one",),
     ),

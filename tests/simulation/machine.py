@@ -66,6 +66,7 @@ class Machine:
         self.config = config
         self.clock = SimClock()
         self.disk = FakeDisk()
+        self.disk.wall_ms = self.clock.wall_ms
         self.disk.mkdir(DIRECTORY)
         self.disk.make_durable()
         self.disk.delay_s = self._disk_delay

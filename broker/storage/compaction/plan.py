@@ -1,4 +1,4 @@
-"""Plan compaction: decide when to compact a log, and how far. Pure functions.
+"""Plan compaction: decide when to compact a log, and how far. It changes nothing.
 
 A pass takes only sealed segments that are entirely below the last stable offset (KAFKA-13194). With
 min.compaction.lag.ms it takes none with a newer record. The *dirty* part is the part that no pass
@@ -54,7 +54,7 @@ def plan(
     youngest_ms = now_ms - config.min_compaction_lag_ms
 
     def may_be_compacted(segment: Segment) -> bool:
-        is_old = config.min_compaction_lag_ms <= 0 or segment.largest_timestamp <= youngest_ms
+        is_old = config.min_compaction_lag_ms <= 0 or segment.newest_ms() <= youngest_ms
         return segment.next_offset <= stable_offset and is_old
 
     cleanable = tuple(takewhile(may_be_compacted, segments[:-1]))

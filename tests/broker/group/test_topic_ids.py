@@ -63,11 +63,33 @@ async def fetch(context: RequestContext, *, everything: bool = False) -> Any:
 async def test_an_offset_of_a_topic_that_was_made_anew_is_not_seen(world: World) -> None:
     assert await commit(context(world, OLD), 5) == ErrorCode.NONE
     await world.crash()
-    for topic_id, offset in ((OLD, 5), (NEW, -1), (None, 5)):
+    for topic_id, offset in ((OLD, 5), (NEW, -1)):
         (topic,) = await fetch(context(world, topic_id))
         assert topic.partitions[0].committed_offset == offset
     assert len(await fetch(context(world, OLD), everything=True)) == 1
     assert await fetch(context(world, NEW), everything=True) == ()
+
+
+async def test_an_offset_of_a_deleted_topic_is_not_seen_before_the_next_one_is_made(
+    world: World,
+) -> None:
+    """A consumer that asked by name took it, and used it for the topic that came then."""
+    assert await commit(context(world, OLD), 5) == ErrorCode.NONE
+    (topic,) = await fetch(context(world, None))
+    assert topic.partitions[0].committed_offset == -1
+    assert await fetch(context(world, None), everything=True) == ()
+
+
+async def test_a_commit_that_began_before_the_topic_was_made_anew_replaces_no_offset(
+    world: World,
+) -> None:
+    """It was read with the old topic's id, and written behind an offset of the new one."""
+    world.shapes = context(world, NEW).core.cluster.image
+    assert await commit(context(world, NEW), 7) == ErrorCode.NONE
+    assert await commit(context(world, OLD), 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    codes = await world.commit_in_transaction({P0: 5}, topic_id=OLD)
+    assert codes == {P0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.stored() == {P0: 7}
 
 
 async def test_an_offset_without_a_topic_id_counts_for_any(world: World) -> None:

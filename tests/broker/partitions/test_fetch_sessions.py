@@ -144,3 +144,20 @@ async def test_an_ended_session_watches_no_partition_and_keeps_none(
     late.watch(partition)
     assert not partition.marks.readers.watches
     assert not session.places
+
+
+async def test_a_partition_that_goes_while_its_answer_is_built_is_still_answered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It had been read, and the session took it for answered: its client waited for ever."""
+    machine = Machine()
+    await machine.start()
+    partition = await machine.partitions.create("t", TOPIC_ID, 0, LogConfig())
+    session = FetchSessions(random.Random(1), slots=1).begin(1, by_id=False)
+    assert session is not None
+    place = session.place("t", ZERO_UUID, wanted(0))
+    place.watch(partition)
+    place.known_high_watermark = place.known_log_start = 0
+    assert not place.has_news(read_committed=True)
+    await partition.discard()
+    assert place.has_news(read_committed=True)

@@ -53,6 +53,9 @@ class Machine:
     config: LogConfig = field(default_factory=LogConfig)
     partitions: Partitions = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.disk.wall_ms = self.clock.wall_ms
+
     async def start(self, *, topic_id: UUID = TOPIC_ID, leader_epoch: int = 0) -> Partition:
         """Open the partition `departures-0` in a new process."""
         self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)

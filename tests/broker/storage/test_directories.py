@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
-from odradek.broker.partitions.directories import ForeignDirectory
+from odradek.broker.partitions.directories import ForeignDirectory, aside_name
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.checkpoint import CHECKPOINT
@@ -20,7 +21,6 @@ from odradek.broker.storage.identity import (
     owner_of,
     read_identity,
 )
-from odradek.broker.storage.lost import aside_name
 from odradek.broker.topic_partition import TopicPartition, partition_of
 from tests.broker.storage.samples import (
     DIRECTORY,
@@ -207,6 +207,25 @@ async def test_a_new_log_is_two_files_and_no_start_writes_or_flushes_an_empty_on
     machine.disk.crash()
     assert (await started(machine)).log_end_offset == 1
     assert caplog.messages == []
+
+
+async def test_a_deleted_log_that_could_not_be_removed_is_removed_later(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Without a free file descriptor its directory stayed until the broker started again."""
+    machine = Machine()
+    await filled(machine)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        for _ in range(2):
+            machine.disk.fail("rmtree", errno.EMFILE)
+        await machine.partitions.delete(TOPIC, [0])
+        await trio.sleep(1)
+        (left,) = [name for name in machine.disk.listdir(DIRECTORY) if name.endswith(".deleted")]
+        assert left.startswith(TOPIC_ID.hex)
+        await trio.sleep(130)
+        assert not [name for name in machine.disk.listdir(DIRECTORY) if name.endswith(".deleted")]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_directory_that_a_person_renamed_is_not_taken_for_a_deleted_one() -> None:

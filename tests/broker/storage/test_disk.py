@@ -36,6 +36,17 @@ def file_size_limit(limit_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+def test_a_file_can_keep_the_time_of_the_one_that_it_replaces(
+    disk: SystemDisk, tmp_path: Path
+) -> None:
+    for name in ("old", "new"):
+        disk.open(f"{tmp_path}/{name}").append(b"x")
+    disk.set_modified_ms(f"{tmp_path}/old", 1_000_000_000_001)
+    disk.set_modified_ms(f"{tmp_path}/new", disk.modified_ms(f"{tmp_path}/old"))
+    disk.rename(f"{tmp_path}/new", f"{tmp_path}/old")
+    assert disk.modified_ms(f"{tmp_path}/old") == 1_000_000_000_001
+
+
 async def test_what_is_appended_is_read(disk: SystemDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a")
     assert file.append(b"one", bytearray(b"two"), memoryview(b"three")) == 0

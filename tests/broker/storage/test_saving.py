@@ -4,11 +4,12 @@ from uuid import UUID
 
 import pytest
 
+from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import move_into_place, read_checkpoint, write_beside
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path, parent_of
+from odradek.broker.storage.log_state import LogState
 from odradek.broker.storage.reading import LogReader
-from odradek.broker.storage.recovery import LogState
 from odradek.broker.storage.saving import LogSaver
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.snapshot import encode_snapshot
@@ -32,7 +33,7 @@ def saver_of(disk: FakeDisk) -> tuple[LogSaver, LogState]:
 async def save(saver: LogSaver, disk: FakeDisk, appended: int) -> None:
     to_save = saver.to_save(appended)
     await saver.flush(to_save, await saver.write_indexes(to_save))
-    await write_beside(disk, DIRECTORY, to_save.checkpoint)
+    await write_beside(disk, DIRECTORY, small_file.encode(to_save.content))
     await move_into_place(disk, DIRECTORY)
     saver.saved(to_save)
 

@@ -1,17 +1,21 @@
 """What a consumer lists in its fetches, and when it begins a new session."""
 
+from dataclasses import replace
+from uuid import UUID
+
 import pytest
 
-from odradek.client.consuming.fetch_session import LAST_EPOCH, ConsumerFetchSession
-from odradek.client.types import TopicPartition
+from odradek.client.consuming.fetch_session import LAST_EPOCH, ConsumerFetchSession, FetchedPlace
 from odradek.protocol.apis.fetch import FetchPartition, FetchRequest, FetchResponse
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import ZERO_UUID
 
-A, B = TopicPartition("a", 0), TopicPartition("b", 3)
+A, B = FetchedPlace("a", ZERO_UUID, 0), FetchedPlace("b", ZERO_UUID, 3)
+OLD, NEW = UUID(int=1), UUID(int=2)
 PLAIN = FetchRequest(max_wait_ms=500, min_bytes=1, topics=())
 
 
-def at(**offsets: int) -> dict[TopicPartition, FetchPartition]:
+def at(**offsets: int) -> dict[FetchedPlace, FetchPartition]:
     """Offsets of partitions a-0 and b-3."""
     names = {"a": A, "b": B}
     return {
@@ -93,3 +97,22 @@ def test_epoch_one_follows_the_last_one() -> None:
     assert session.request(PLAIN, at(a=1, b=2)).session_epoch == LAST_EPOCH
     session.answered(FetchResponse(session_id=7, responses=()))
     assert session.request(PLAIN, at(a=1, b=2)).session_epoch == 1
+
+
+def test_a_topic_that_was_made_anew_is_listed_although_its_offset_is_the_same() -> None:
+    session = ConsumerFetchSession()
+    (place,) = at(a=5).values()
+    session.request(PLAIN, {A._replace(topic_id=OLD): place})
+    session.answered(FetchResponse(session_id=7, responses=()))
+    request = session.request(PLAIN, {A._replace(topic_id=NEW): replace(place)})
+    assert request.session_epoch == 1
+    assert [topic.topic_id for topic in request.topics] == [NEW]
+    assert [topic.topic_id for topic in request.forgotten_topics_data] == [OLD]
+
+
+def test_a_session_that_began_with_names_does_not_go_on_with_ids() -> None:
+    session = begun()
+    request = session.request(
+        PLAIN, {place._replace(topic_id=NEW): asked for place, asked in at(a=1).items()}
+    )
+    assert (request.session_id, request.session_epoch) == (7, 0)
