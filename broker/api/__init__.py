@@ -26,7 +26,7 @@ from odradek.broker.api.group import (
 )
 from odradek.broker.api.group_consumer import consumer_group_describe, consumer_group_heartbeat
 from odradek.broker.api.group_offsets import offset_commit, offset_fetch
-from odradek.broker.api.log_dirs import describe_log_dirs
+from odradek.broker.api.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import describe_cluster, metadata
 from odradek.broker.api.offset_delete import offset_delete
@@ -40,6 +40,13 @@ from odradek.broker.api.reassignments import (
     list_partition_reassignments,
 )
 from odradek.broker.api.replica_fetch import replica_fetch
+from odradek.broker.api.security import (
+    create_acls,
+    delete_acls,
+    describe_acls,
+    describe_delegation_token,
+    describe_user_scram_credentials,
+)
 from odradek.broker.api.topic_partitions import describe_topic_partitions
 from odradek.broker.api.topics import create_partitions, create_topics, delete_topics
 from odradek.broker.api.transactions import describe_transactions, list_transactions
@@ -78,10 +85,15 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         26: end_txn,
         27: write_txn_markers,
         28: txn_offset_commit,
+        29: describe_acls,
+        30: create_acls,
+        31: delete_acls,
         32: describe_configs,
         33: alter_configs,
+        34: alter_replica_log_dirs,
         35: describe_log_dirs,
         37: create_partitions,
+        41: describe_delegation_token,
         42: delete_groups,
         43: elect_leaders,
         44: incremental_alter_configs,
@@ -89,6 +101,7 @@ HANDLERS: Final[MappingProxyType[int, Handler]] = MappingProxyType(
         46: list_partition_reassignments,
         47: offset_delete,
         48: describe_client_quotas,
+        50: describe_user_scram_credentials,
         55: describe_quorum,
         57: update_features,
         60: describe_cluster,

@@ -11,8 +11,8 @@ Versions: 3 adds each setting's type and its documentation.
 
 Differs from Kafka: settings are those that Odradek has. min.insync.replicas is kept with a topic
 when it is created, and shown as the topic's own where that of the broker is another by now.
-Settings of share and streams groups are not there. Resources of other types (client metrics,
-loggers) are INVALID_REQUEST.
+Settings of share and streams groups are not there. A broker has no loggers with a level of their
+own. A subscription of client metrics cannot be made, so each has Kafka's defaults.
 """
 
 import re
@@ -52,6 +52,25 @@ DOCUMENTATION_BYTES: Final = 100
 
 DESCRIBE_STEPS: Final = 100
 """The cost of one resource, in steps of a turn."""
+
+CLIENT_METRICS: Final = tuple(
+    DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=False,
+        config_source=ConfigSource.DEFAULT,
+        is_sensitive=False,
+        synonyms=(),
+        config_type=kind,
+        documentation=about,
+    )
+    for name, value, kind, about in (
+        ("interval.ms", "300000", ConfigType.INT, "The interval at which clients send metrics."),
+        ("match", "", ConfigType.LIST, "The clients that send them."),
+        ("metrics", "", ConfigType.LIST, "The metrics that they send."),
+    )
+)
+"""A subscription of client metrics that is not there."""
 
 KEYS_A_STEP: Final = 20
 """Names of settings that are looked up in one step."""
@@ -138,6 +157,17 @@ def _configs_of(
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
         return group_configs(core.cluster.image.group_configs.get(name, NO_CONFIGS), core.settings)
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        check_is_here(name, core.config.node_id)
+        return ()
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+            )
+        return CLIENT_METRICS
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"Resources of type {resource.resource_type} have no settings."
     )

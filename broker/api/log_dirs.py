@@ -1,22 +1,32 @@
-"""DescribeLogDirs, key 35, versions 1-5.
+"""The log directories of a broker, of which there is one.
 
-Behaviour: returns the data directory of this broker, the size of its disk, and the bytes that each
-partition's log takes there. Null asks for all partitions. Partitions without a replica here, and
-damaged ones, are left out; a partition that is named several times is described once.
+AlterReplicaLogDirs, key 34, versions 1-2; DescribeLogDirs, key 35, versions 1-5.
 
-Versions: 3 has an error of the whole answer; 4 the size of the disk and what is free; 5 whether the
-directory gets no new partitions, which is never so here.
+Behaviour: AlterReplicaLogDirs would move replicas between directories. A replica is in the one that
+there is already, so the answer for it is NONE; LOG_DIR_NOT_FOUND for another directory. Where a
+partition is named several times, the last directory counts. DescribeLogDirs returns the data
+directory of this broker, the size of its disk, and the bytes that each partition's log takes there.
+Null asks for all partitions. Partitions without a replica here, and damaged ones, are left out; a
+partition that is named several times is described once.
 
-Differs from Kafka: there is one directory, and no partition moves between directories.
+Versions: DescribeLogDirs 3 has an error of the whole answer; 4 the size of the disk and what is
+free; 5 whether the directory gets no new partitions, which is never so here.
+
+Differs from Kafka: there is one directory. AlterReplicaLogDirs answers in the order of the request.
 """
 
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.turns import Turns
 from odradek.protocol.apis.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -25,8 +35,50 @@ from odradek.protocol.apis.log_dirs import (
 )
 from odradek.protocol.errors import ErrorCode
 
+LOG_NAME_MAX: Final = 255 - len(f".{UUID(int=0).hex}-future")
+"""The longest `TOPIC-PARTITION` that Kafka moves: its directory then has more in its name."""
 DESCRIBE_STEPS: Final = 4
 """The cost of one partition, in steps of a turn, without its segments."""
+
+
+async def alter_replica_log_dirs(
+    context: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    turns = Turns()
+    wanted: dict[TopicPartition, str] = {}
+    for directory in request.dirs:
+        await turns.take()
+        for topic in directory.topics:
+            await turns.take()
+            for index in topic.partitions:
+                await turns.take()
+                wanted[TopicPartition(topic.name, index)] = directory.path
+    await context.expect(len(wanted))
+    here = context.core.partitions.usage().path
+    answered: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for where, path in wanted.items():
+        await turns.take()
+        if len(str(where)) > LOG_NAME_MAX:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        else:
+            code = _moved(context, where) if path == here else ErrorCode.LOG_DIR_NOT_FOUND
+        result = AlterReplicaLogDirPartitionResult(partition_index=where.partition, error_code=code)
+        answered.setdefault(where.topic, []).append(result)
+    results = []
+    for name, in_topic in answered.items():
+        await turns.take()
+        results.append(AlterReplicaLogDirTopicResult(topic_name=name, partitions=tuple(in_topic)))
+    return AlterReplicaLogDirsResponse(results=tuple(results))
+
+
+def _moved(context: RequestContext, where: TopicPartition) -> ErrorCode:
+    """Return the error of a move of a replica to the directory that it is in."""
+    replica = context.core.partitions.find(where)
+    if replica is not None:
+        return ErrorCode.NONE if replica.log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+    if context.core.cluster.image.has_partition(*where):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def describe_log_dirs(

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from odradek.protocol.api import Api
+from odradek.protocol.apis.acls import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 from odradek.protocol.apis.client_quotas import DESCRIBE_CLIENT_QUOTAS
 from odradek.protocol.apis.configs import (
     ALTER_CONFIGS,
@@ -11,6 +12,10 @@ from odradek.protocol.apis.configs import (
     LIST_CONFIG_RESOURCES,
 )
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.credentials import (
+    DESCRIBE_DELEGATION_TOKEN,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
+)
 from odradek.protocol.apis.delete_records import DELETE_RECORDS
 from odradek.protocol.apis.elections import ELECT_LEADERS
 from odradek.protocol.apis.features import UPDATE_FEATURES
@@ -26,7 +31,7 @@ from odradek.protocol.apis.group import (
 )
 from odradek.protocol.apis.group_consumer import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT
 from odradek.protocol.apis.group_offsets import OFFSET_COMMIT, OFFSET_FETCH
-from odradek.protocol.apis.log_dirs import DESCRIBE_LOG_DIRS
+from odradek.protocol.apis.log_dirs import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 from odradek.protocol.apis.metadata import DESCRIBE_CLUSTER, METADATA
 from odradek.protocol.apis.offset_delete import OFFSET_DELETE
 from odradek.protocol.apis.offsets import LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
@@ -79,10 +84,15 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     END_TXN,
     WRITE_TXN_MARKERS,
     TXN_OFFSET_COMMIT,
+    DESCRIBE_ACLS,
+    CREATE_ACLS,
+    DELETE_ACLS,
     DESCRIBE_CONFIGS,
     ALTER_CONFIGS,
+    ALTER_REPLICA_LOG_DIRS,
     DESCRIBE_LOG_DIRS,
     CREATE_PARTITIONS,
+    DESCRIBE_DELEGATION_TOKEN,
     DELETE_GROUPS,
     ELECT_LEADERS,
     INCREMENTAL_ALTER_CONFIGS,
@@ -90,6 +100,7 @@ _ALL: Final[tuple[Api[Any, Any], ...]] = (
     LIST_PARTITION_REASSIGNMENTS,
     OFFSET_DELETE,
     DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     DESCRIBE_QUORUM,
     UPDATE_FEATURES,
     DESCRIBE_CLUSTER,

@@ -1,4 +1,6 @@
-"""DescribeLogDirs (key 35), versions 1-5, flexible from 2.
+"""AlterReplicaLogDirs (key 34), versions 1-2; DescribeLogDirs (key 35), versions 1-5.
+
+Both are flexible from 2. The versions of AlterReplicaLogDirs have the same fields. DescribeLogDirs:
 
 - 3: an error of the whole answer. 4: the size of the disk, and what is free. 5: directories that
   get no new partitions.
@@ -8,6 +10,54 @@ from typing import Final
 
 from odradek.protocol.api import Api
 from odradek.protocol.schema import array, boolean, int16, int32, int64, message, string
+
+
+@message
+class AlterReplicaLogDirTopic:
+    name: str = string()
+    partitions: tuple[int, ...] = array("int32")
+
+
+@message
+class AlterReplicaLogDir:
+    path: str = string()
+    topics: tuple[AlterReplicaLogDirTopic, ...] = array(AlterReplicaLogDirTopic)
+
+
+@message
+class AlterReplicaLogDirsRequest:
+    dirs: tuple[AlterReplicaLogDir, ...] = array(AlterReplicaLogDir)
+
+
+@message
+class AlterReplicaLogDirPartitionResult:
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@message
+class AlterReplicaLogDirTopicResult:
+    topic_name: str = string()
+    partitions: tuple[AlterReplicaLogDirPartitionResult, ...] = array(
+        AlterReplicaLogDirPartitionResult
+    )
+
+
+@message
+class AlterReplicaLogDirsResponse:
+    throttle_time_ms: int = int32(default=0)
+    results: tuple[AlterReplicaLogDirTopicResult, ...] = array(AlterReplicaLogDirTopicResult)
+
+
+ALTER_REPLICA_LOG_DIRS: Final = Api(
+    key=34,
+    name="AlterReplicaLogDirs",
+    min_version=1,
+    max_version=2,
+    flexible_from=2,
+    request=AlterReplicaLogDirsRequest,
+    response=AlterReplicaLogDirsResponse,
+)
 
 
 @message

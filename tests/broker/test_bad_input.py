@@ -166,7 +166,7 @@ def test_row_7_another_protocol_closes(broker: RunningBroker, data: bytes) -> No
         assert client.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("key", [9999, -1, 29, 71])
+@pytest.mark.parametrize("key", [9999, -1, 38, 71])
 def test_row_8_an_api_that_is_not_served_closes_with_a_line(
     broker: RunningBroker, key: int
 ) -> None:

@@ -1,6 +1,7 @@
 """Schemas of Apache Kafka 4.3.1 that the kafka-python wheel does not have, written down by hand.
 
-The APIs of consumer groups (KIP-848), and their records in `__consumer_offsets`.
+The APIs of consumer groups (KIP-848), their records in `__consumer_offsets`, and
+DescribeDelegationToken.
 `tests/peers/test_group_schemas.py` compares them with the jars of a real Kafka.
 """
 
@@ -52,7 +53,40 @@ DESCRIBED_GROUP: Final = [
     field("Members", "[]Member", fields=DESCRIBED_MEMBER),
     field("AuthorizedOperations", "int32", default="-2147483648"),
 ]
+PRINCIPAL: Final = [field("PrincipalType", "string"), field("PrincipalName", "string")]
 APIS: Final[dict[str, dict[str, Any]]] = {
+    "DescribeDelegationTokenRequest": {
+        "apiKey": 41,
+        "name": "DescribeDelegationTokenRequest",
+        "validVersions": "1-3",
+        "flexibleVersions": "2+",
+        "fields": [nullable("Owners", "[]DescribeDelegationTokenOwner", fields=PRINCIPAL)],
+    },
+    "DescribeDelegationTokenResponse": {
+        "apiKey": 41,
+        "name": "DescribeDelegationTokenResponse",
+        "validVersions": "1-3",
+        "flexibleVersions": "2+",
+        "fields": [
+            field("ErrorCode", "int16"),
+            field(
+                "Tokens",
+                "[]DescribedDelegationToken",
+                fields=[
+                    *PRINCIPAL,
+                    field("TokenRequesterPrincipalType", "string", "3+"),
+                    field("TokenRequesterPrincipalName", "string", "3+"),
+                    field("IssueTimestamp", "int64"),
+                    field("ExpiryTimestamp", "int64"),
+                    field("MaxTimestamp", "int64"),
+                    field("TokenId", "string"),
+                    field("Hmac", "bytes"),
+                    field("Renewers", "[]DescribedDelegationTokenRenewer", fields=PRINCIPAL),
+                ],
+            ),
+            field("ThrottleTimeMs", "int32"),
+        ],
+    },
     "ConsumerGroupHeartbeatRequest": {
         "apiKey": 68,
         "name": "ConsumerGroupHeartbeatRequest",
