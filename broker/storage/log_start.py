@@ -11,7 +11,8 @@ was not acknowledged yet, which may count.
 
 - A log that is cut may begin at a lower offset afterwards. The file is removed before the
   checkpoint with `is_cut`, and written again before the one that follows it (`cut.py`).
-- A file that is damaged, or of another partition, does not count. Recovery then writes it again.
+- A file that is damaged, or of another partition, does not count. Nor does one beside a checkpoint
+  of an earlier version, which did not know it. Recovery then writes it again.
 """
 
 from typing import Final

@@ -150,8 +150,7 @@ class Recovery:
                 )
             recovered = await self._from_the_start(bases, checkpoint)
         state = recovered.state
-        is_unknown = checkpoint is None and self._disk.exists(f"{self._directory}/{CHECKPOINT}")
-        await self._read_log_start(state, is_unknown=is_unknown)
+        await self._read_log_start(state, checkpoint)
         state.has_replaced = self._has_replaced
         recovered.is_changed |= self._has_replaced
         if checkpoint is not None and (checkpoint.is_cut or checkpoint.follows_cut):
@@ -196,18 +195,18 @@ class Recovery:
             return None
         raise ForeignFile(f"{self._directory}/{CHECKPOINT}", checkpoint.owner)
 
-    async def _read_log_start(self, state: LogState, *, is_unknown: bool) -> None:
-        """Let the log begin where the file `log-start` says, too. Raises OSError.
-
-        `is_unknown`: the checkpoint, which is the first place, cannot be read.
-        """
+    async def _read_log_start(self, state: LogState, checkpoint: Checkpoint | None) -> None:
+        """Let the log begin where the file `log-start` says, too. Raises OSError."""
         found = await read_log_start(self._disk, self._directory, self._where, self._topic_id)
+        if found is not None and checkpoint is not None and checkpoint.where is None:
+            found = WRONG  # an earlier version has changed the log since, and not this file
         state.log_start_on_disk = found
         state.log_start_offset = max(state.log_start_offset, WRONG if found is None else found)
         if found == WRONG:
             path = f"{self._directory}/{LOG_START}"
-            LOGGER.warning("%s is damaged, or of another partition: it does not count", path)
-        if is_unknown and found in (None, WRONG):
+            LOGGER.warning("%s is damaged or not up to date: it does not count", path)
+        is_unreadable = checkpoint is None and self._disk.exists(f"{self._directory}/{CHECKPOINT}")
+        if is_unreadable and found in (None, WRONG):
             LOGGER.warning(
                 "%s: the checkpoint is damaged, and nothing else says where the log begins. If "
                 "records from offset %d on were deleted with DeleteRecords, they are back",

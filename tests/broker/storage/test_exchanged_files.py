@@ -279,6 +279,17 @@ async def test_the_log_start_of_an_earlier_version_is_kept_twice_from_the_first_
     assert decode_log_start(machine.disk.bytes_of(START_FILE), HERE, TOPIC_ID) == 5
 
 
+async def test_a_log_start_that_an_earlier_version_did_not_keep_up_to_date_does_not_count() -> None:
+    machine = Machine()
+    await with_deleted(machine)
+    checkpoint = decode_checkpoint(machine.disk.bytes_of(CHECKPOINT))
+    assert checkpoint is not None
+    earlier = replace(checkpoint, where=None, log_start_offset=2)  # it was cut, and begins there
+    put(machine.disk, CHECKPOINT, encode_checkpoint(earlier))
+    assert (await machine.start()).log_start_offset == 2
+    assert (await machine.restart_after_kill()).log_start_offset == 2
+
+
 async def test_a_log_that_begins_with_a_segment_has_no_file_for_its_start() -> None:
     machine = Machine(config=SMALL_SEGMENTS)
     partition = await filled(machine, count=20)
