@@ -19,6 +19,7 @@ from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from odradek.broker.cluster.made_logs import MadeLogs
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.node_identity import claim_directory
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
@@ -96,9 +97,8 @@ async def serve(
     metadata = ClusterMetadata(env.meta)
     await metadata.load()
     settings = _settings(config, metadata)
-    partitions = _partitions(env, config, directory)
-    partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
-    logs = LocalTopicLogs(partitions, settings, cluster_id=cluster_id)
+    partitions = _partitions(env, config, directory, metadata)
+    logs = await _logs(env, metadata, partitions, settings)
     coordinators = local_coordinators(env, settings, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
     cluster = ClusterTopics(
@@ -136,6 +136,7 @@ async def serve(
             await stop.wait()
             await membership.leave()
             await server.drain()
+            await logs.note_made_now()
             await membership.end()
             nursery.cancel_scope.cancel()
     finally:
@@ -203,8 +204,10 @@ async def _listen_on_all(
     return tuple(listening), here
 
 
-def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
-    return Partitions(
+def _partitions(
+    env: Env, config: BrokerConfig, directory: str, metadata: ClusterMetadata
+) -> Partitions:
+    partitions = Partitions(
         disk=env.disk,
         directory=directory,
         clock=env.clock,
@@ -218,6 +221,16 @@ def _partitions(env: Env, config: BrokerConfig, directory: str) -> Partitions:
         offload=env.offload,
         flush=FlushPolicy(config.log_flush),
     )
+    partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
+    return partitions
+
+
+async def _logs(
+    env: Env, metadata: ClusterMetadata, partitions: Partitions, settings: LiveConfig
+) -> LocalTopicLogs:
+    image = metadata.image
+    made_logs = await MadeLogs.load(env.meta, settings.now.node_id, image)
+    return LocalTopicLogs(partitions, settings, made_logs=made_logs, cluster_id=image.cluster_id)
 
 
 async def _claim(

@@ -113,6 +113,7 @@ class Membership:
                 await nursery.start(followers.run)
                 nursery.start_soon(metadata.run, roles.apply)
                 nursery.start_soon(metadata.replace_silent_watches)
+                nursery.start_soon(logs.note_made)
                 await session.register(here)
                 nursery.start_soon(session.run)
                 nursery.start_soon(controller.run)

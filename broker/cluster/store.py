@@ -11,6 +11,7 @@
                          "removing"}
     /configs/brokers/ID {NAME: VALUE}: settings of a broker that were changed while it ran
     /configs/brokers/   the same for all brokers
+    /logs/NODE/TOPIC_ID {"partitions": [...]}: the logs that a broker has made (`made_logs.py`)
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -52,6 +53,7 @@ CLUSTER: Final = "/cluster"
 TOPICS: Final = "/topics/"
 DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
+MADE_LOGS: Final = "/logs/"
 BROKERS: Final = "/brokers/"
 CONTROLLER: Final = "/controller"
 BROKER_CONFIGS: Final = "/configs/brokers/"
@@ -264,6 +266,11 @@ def topic_puts(topic: TopicImage) -> dict[str, bytes | None]:
 def deletion_key(topic_id: UUID, node_id: int | None = None) -> str:
     """Return the key of a note for one broker. Older versions wrote one without the broker's id."""
     return f"{DELETIONS}{topic_id.hex}" + ("" if node_id is None else f"/{node_id}")
+
+
+def made_logs_key(node_id: int, topic_id: UUID | None = None) -> str:
+    """Return the key of the logs that a broker has made of a topic; without one, their prefix."""
+    return f"{MADE_LOGS}{node_id}/{'' if topic_id is None else topic_id.hex}"
 
 
 def read_deletions(found: Mapping[str, Versioned], node_id: int | None = None) -> dict[UUID, str]:

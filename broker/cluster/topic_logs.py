@@ -1,7 +1,7 @@
 """The logs of topics on this broker: between the cluster's image and the partitions."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -9,6 +9,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.made_logs import MadeLogs
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.records import LZ4_DEFAULT, PRODUCER
@@ -25,6 +26,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 OPENED_AT_ONCE: Final = 8
+SHOWN: Final = 10
+NOTING_SECONDS: Final = 1.0
+"""The time for which a stopping broker waits for the metadata store to note its logs."""
 OPEN_STEPS: Final = STEPS_PER_TURN
 """The cost of opening one log, in steps of a turn: a new log never waits for the disk."""
 LOGGER: Final = logging.getLogger(__name__)
@@ -34,11 +38,19 @@ class LocalTopicLogs:
     """The logs of this broker's replicas. None of them is led before the image says so."""
 
     def __init__(
-        self, partitions: Partitions, settings: LiveConfig, *, cluster_id: str = ""
+        self,
+        partitions: Partitions,
+        settings: LiveConfig,
+        *,
+        made_logs: MadeLogs,
+        cluster_id: str = "",
     ) -> None:
+        """`made_logs` has been loaded."""
         self._partitions = partitions
+        self._made_logs = made_logs
         self.settings = settings
         self._cluster_id = cluster_id
+        self._begun_anew: list[str] = []
         self.changing = trio.Lock()
         """Held while logs are made or removed after the start."""
 
@@ -66,37 +78,65 @@ class LocalTopicLogs:
         """
         wanted = [(topic, index) for topic in image.topics.values() for index in self.here(topic)]
         await self._partitions.begin()
-        await self._open(self._present(wanted), is_start=True)
+        await self._open(wanted, is_start=True)
         await self._partitions.all_opened()
         self._partitions.warn_of_strangers()
+        self._say_what_begins_anew(len(wanted))
         return len(wanted)
 
-    def _present(
-        self, wanted: Iterable[tuple[TopicImage, int]]
-    ) -> Iterator[tuple[TopicImage, int]]:
-        """Yield the replicas to open; note those whose directories are not there."""
-        return (each for each in wanted if self._is_present(*each))
+    async def _is_here(self, topic: TopicImage, index: int) -> bool:
+        """Return True if a replica is to be opened; note one whose log is lost.
 
-    def _is_present(self, topic: TopicImage, index: int) -> bool:
-        """Return True if a replica is to be opened; note one whose directory is not there.
-
-        A replica of which there are others is not made here: if it was in sync, what it had is
-        lost, and it must not lead with an empty log.
+        - A log that is the only one and was made here before is not made again, unless a person has
+          given it up.
+        - A replica of which there are others is not made here if it was in sync: what it had is
+          lost, and it must not lead with an empty log.
         """
         where = TopicPartition(topic.name, index)
+        try:
+            if await self._partitions.directories.has_log(where):
+                return True
+        except OSError as error:
+            self._partitions.keep_offline(topic.name, topic.topic_id, index, error)
+            return False
         partition = topic.partitions[index]
-        is_relied_on = self._config.node_id in (*partition.isr, *partition.elr)
         others = self._others(partition)
-        is_only = others is Others.NONE
-        if is_only or not is_relied_on or self._partitions.has_directory(where):
+        was_made = self._made_logs.has(topic.topic_id, index)
+        if others is Others.NONE:
+            if was_made and not self._partitions.directories.is_given_up(where):
+                self._partitions.keep_missing(topic.name, topic.topic_id, index, is_only=True)
+                return False
+            self._begun_anew.append(str(where))
+            return True
+        node_id = self._config.node_id
+        sets = (*partition.isr, *partition.elr) or (partition.last_leader,)
+        if node_id not in sets:
             return True
         if others is Others.WHOLE:
             self._partitions.missing.add(where)
-        elif self._partitions.lacks_records:
+        elif self._partitions.lacks_records and not was_made:
             return True  # the power failure explains it, and no other replica is whole
         else:
-            self._partitions.keep_missing(topic.name, topic.topic_id, index)
+            self._partitions.keep_missing(topic.name, topic.topic_id, index, is_only=False)
         return False
+
+    def _say_what_begins_anew(self, here_count: int) -> None:
+        """Log which logs were made at the start, and what an earlier version did not note."""
+        begun, self._begun_anew = sorted(self._begun_anew), []
+        if begun:
+            more = f" and {len(begun) - SHOWN} more" if begun[SHOWN:] else ""
+            LOGGER.warning(
+                "these partitions had no log and begin empty: %s%s", ", ".join(begun[:SHOWN]), more
+            )
+        if here_count and self._made_logs.is_first_run:
+            LOGGER.warning(
+                "from now on this broker notes which logs it has made, and keeps a partition "
+                "offline whose log is lost. %s",
+                "What those had that begin empty cannot be known: if they are not new, stop the "
+                "broker, and look for their directories"
+                if begun
+                else "What was lost before cannot be known",
+            )
 
     async def create(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Make empty logs for some partitions of a topic."""
@@ -162,7 +202,7 @@ class LocalTopicLogs:
     async def _open_one(
         self, topic: TopicImage, index: int, config: LogConfig, *, is_start: bool
     ) -> None:
-        """Open or make one log. Raises OSError, DamagedSegment."""
+        """Open or make one log, unless it is lost. Raises OSError, DamagedSegment."""
         open_one = partial(
             self._partitions.open if is_start else self._partitions.create,
             topic.name,
@@ -173,16 +213,22 @@ class LocalTopicLogs:
             identity=self._identity(topic, index),
             others=self._others(topic.partitions[index]),
         )
+        where = TopicPartition(topic.name, index)
+        if is_start and not await self._is_here(topic, index):
+            return
         try:
             await open_one()
         except ForeignDirectory:
             # This broker may have been about to create the topic when it died. Another one has
             # created it since.
-            where = TopicPartition(topic.name, index)
-            if not (is_start and await self._partitions.remove_empty(where)):
+            if not (is_start and await self._partitions.directories.remove_empty(where)):
                 raise
-            if self._is_present(topic, index):
-                await open_one()
+            if not await self._is_here(topic, index):
+                return
+            await open_one()
+        if is_start and self._partitions.directories.is_given_up(where):
+            await self._partitions.directories.forget_given_up(where)
+        self._made_logs.made(topic.topic_id, index, self._partitions.directories.of(where))
 
     def _others(self, partition: PartitionImage) -> Others:
         if len(partition.replicas) == 1:
@@ -202,10 +248,23 @@ class LocalTopicLogs:
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Remove some logs of a topic, as far as the disk lets it."""
+        self._made_logs.gone(topic.topic_id, indexes)
         try:
             await self._partitions.delete(topic.name, indexes)
         except OSError as error:
             LOGGER.warning("the logs of %s cannot be removed: %s", topic.name, error)
+
+    async def note_made(self) -> None:
+        """Note which logs were made here, until cancelled."""
+        await self._made_logs.run(self._partitions.directories.flush_names)
+
+    async def note_made_now(self) -> None:
+        """Note which logs were made here, before this broker stops. Failures are logged."""
+        try:
+            with trio.move_on_after(NOTING_SECONDS):
+                await self._made_logs.write(self._partitions.directories.flush_names)
+        except (OSError, KafkaError) as error:
+            LOGGER.warning("it is not noted which logs were made: %s", error)
 
     async def remove_deleted(self, name: str, topic_id: UUID) -> bool:
         """Remove what is still there of a deleted topic; False if the disk does not let it."""

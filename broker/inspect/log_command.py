@@ -16,9 +16,13 @@ import trio
 from odradek.broker.env import Disk
 from odradek.broker.inspect.dump import check_format_of, log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
+from odradek.broker.inspect.lost_logs import lost_logs
 from odradek.broker.inspect.repair import Damage, Survey, repair, survey_log
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.files import LOG, file_path, offsets_in
+from odradek.broker.storage.last_run import LAST_RUN
+from odradek.broker.storage.lost import give_up, has_log, is_given_up
+from odradek.broker.topic_partition import partition_of
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 from odradek.protocol.text import printable
 
@@ -36,23 +40,34 @@ SHOWN: Final = 20
 )
 @click.option("--dry-run", is_flag=True, help="Show the effect, and change nothing.")
 @click.option("--tear", is_flag=True, help="Repair even if that tears transactions or state.")
-def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool) -> None:
+@click.option(
+    "--make-missing", is_flag=True, help="Give up logs that are lost: they begin anew, empty."
+)
+def repair_logs(
+    directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool, make_missing: bool
+) -> None:
     """Show the damage in a log, and repair it.
 
     DIR is a partition's directory or a data directory. The bytes that are removed from a log are
     kept in its directory, in files named OFFSET.cut. Without --cut or --leave-out the command only
-    shows the damage. The exit status is 1 if damage is left.
+    shows the damage. A log is lost if its directory is gone, or has no segment any more. The exit
+    status is 1 if damage is left.
     """
     if cut and leave_out:
         raise click.ClickException("--cut and --leave-out exclude each other; give only one.")
     path = directory.rstrip("/") or directory[:1]
-    if not os.path.isdir(path):
-        raise click.ClickException(f"There is no directory {path!r}.")
     choice = "cut" if cut else "leave out" if leave_out else None
     try:
         data_dir, partitions = _partitions(path)
         with _lock(data_dir):
-            is_whole = trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
+            only = None if path == data_dir else path
+            lost = trio.run(_lost, data_dir, only, make_missing, dry_run)
+            partitions = [each for each in partitions if os.path.basename(each) not in lost]
+            if not lost and not partitions:
+                raise click.ClickException(f"There is no log in {path}.")
+            is_whole = all(lost.values())
+            if partitions:
+                is_whole &= trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
     if not is_whole:
@@ -62,13 +77,16 @@ def repair_logs(directory: str, cut: bool, leave_out: bool, dry_run: bool, tear:
 def _partitions(path: str) -> tuple[str, list[str]]:
     """Return the data directory, and the partitions' directories to repair."""
     disk = SystemDisk()
+    parent = os.path.dirname(os.path.abspath(path))
+    if partition_of(os.path.basename(path)) is not None and os.path.exists(f"{parent}/{LAST_RUN}"):
+        return parent, [path] if os.path.isdir(path) else []
+    if not os.path.isdir(path):
+        raise click.ClickException(f"There is no directory {path!r}.")
     names = disk.listdir(path)
     if offsets_in(names, LOG) or "checkpoint" in names:
-        return os.path.dirname(os.path.abspath(path)), [path]
+        return parent, [path]
     found = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
     found = [directory for directory in found if offsets_in(disk.listdir(directory), LOG)]
-    if not found:
-        raise click.ClickException(f"There is no log in {path}.")
     return path, [directory for directory in found if not directory.endswith(".deleted")]
 
 
@@ -85,6 +103,37 @@ def _lock(data_dir: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+async def _lost(
+    data_dir: str, only: str | None, make_missing: bool, dry_run: bool
+) -> dict[str, bool]:
+    """Show the logs that are lost, and give them up if that was chosen.
+
+    `only` is the directory of one partition: it is given up also if it is not known that its log
+    was made. Return the names of the directories, and for each whether it may begin anew.
+    """
+    disk = SystemDisk()
+    lost = await lost_logs(disk, data_dir)
+    if only is not None:
+        only = f"{data_dir}/{os.path.basename(only)}"
+        is_lost = only in lost or (make_missing and not await has_log(disk, only))
+        lost = [only] if is_lost else []
+    for directory in lost:
+        what = "it has no segment of its log" if disk.exists(directory) else "it is not there"
+        click.echo(f"{directory} is lost: {what}.")
+        if is_given_up(disk, directory):
+            click.echo("  The broker will begin the log anew, empty.")
+        elif not make_missing:
+            click.echo("  Put it back, or give --make-missing to have the log begin anew, empty.")
+        elif dry_run:
+            click.echo("  Nothing was changed (--dry-run).")
+        else:
+            aside = await give_up(disk, directory)
+            if aside is not None:
+                click.echo(f"  kept: {aside}")
+            click.echo("  The broker will begin the log anew, empty.")
+    return {each.rpartition("/")[2]: is_given_up(disk, each) for each in lost}
 
 
 async def _repair_all(

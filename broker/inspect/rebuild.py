@@ -156,6 +156,11 @@ def plan_rebuild(
                 f"The directory {partition.where} belongs to {identity.where}: move it away, or "
                 "give it its name back."
             )
+        if not (partition.has_segment or wishes.make_missing):
+            problems.append(
+                f"The directory {partition.where} has no segment of its log. Put back what was "
+                "there, or give --make-missing to have it empty."
+            )
     epoch = max([salvaged.max_epoch, *(partition.max_epoch for partition in kept)]) + EPOCH_GAP
     topics = [
         _topic(name, partitions, salvaged, wishes, epoch, rng, problems)

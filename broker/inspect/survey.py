@@ -35,6 +35,8 @@ class Surveyed:
     identity: Identity | None = None
     topic_id: UUID | None = None
     size_bytes: int = 0
+    has_segment: bool = True
+    """False if the log is lost, and only other files are left."""
     max_producer_number: int = -1
     max_epoch: int = -1
     is_compacted: bool = False
@@ -87,6 +89,7 @@ def survey_partition(path: str, where: TopicPartition) -> Surveyed:
         entries = decode_snapshot(bytes(read_only(file_path(path, offset, SNAPSHOT))), 0)
         _see_producers(found, entries or ())
     next_offset = -1
+    found.has_segment = bool(offsets_in(names, LOG))
     for base in offsets_in(names, LOG):
         next_offset = _see_segment(found, file_path(path, base, LOG), next_offset)
     return found

@@ -9,10 +9,12 @@ Only directories of deleted topics are removed. Such a directory is first rename
 ends in `.deleted`: then its old name is free, and a crash does not leave half a log behind.
 """
 
+import contextlib
 import errno
 import logging
 import math
 import re
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +22,7 @@ import trio
 
 from odradek.broker.env import Disk
 from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
+from odradek.broker.storage.lost import forget_given_up, has_log, is_given_up, set_aside
 from odradek.broker.topic_partition import TopicPartition, partition_of
 from odradek.broker.turns import Turns
 
@@ -28,9 +31,6 @@ DELETED: Final = ".deleted"
 TRY_AGAIN_SECONDS_MAX: Final = 60.0
 _THROWN_AWAY: Final = re.compile(r"[0-9a-f]{32}-[0-9]+(\.[0-9]+)?\.deleted")
 """A user may end a name with `.deleted`, too. The broker does not remove such a directory."""
-SET_ASIDE: Final = ".set-aside"
-ASIDE_MAX_CHARACTERS: Final = 200
-"""Characters of a directory's name that are kept when it is set aside: a name has at most 255."""
 STRANGERS_SHOWN: Final = 10
 
 
@@ -49,12 +49,6 @@ class ForeignDirectory(OSError):
         return f"{self.filename}: {self.strerror}"
 
 
-def aside_name(name: str, number: int) -> str:
-    """Return the name for a directory that is set aside. No partition's directory ends so."""
-    repeated = "" if number == 1 else f".{number}"
-    return f"{name[:ASIDE_MAX_CHARACTERS]}{repeated}{SET_ASIDE}"
-
-
 class PartitionDirectories:
     """The directories in one data directory. `run` removes what is thrown away."""
 
@@ -64,6 +58,36 @@ class PartitionDirectories:
         self._try_again_seconds = min(try_again_seconds, TRY_AGAIN_SECONDS_MAX)
         self._garbage: list[str] = []
         self._has_garbage = trio.Event()
+
+    def of(self, where: TopicPartition) -> str:
+        """Return the path of a partition's directory."""
+        return f"{self._directory}/{where}"
+
+    async def has_log(self, where: TopicPartition) -> bool:
+        """Return True if the directory of a partition has a log. Raises OSError."""
+        return await has_log(self._disk, self.of(where))
+
+    def is_given_up(self, where: TopicPartition) -> bool:
+        """Return True if a person has said that the lost log of a partition may begin anew."""
+        return is_given_up(self._disk, self.of(where))
+
+    async def forget_given_up(self, where: TopicPartition) -> None:
+        """See `lost.py`. Raises OSError."""
+        await forget_given_up(self._disk, self.of(where))
+
+    async def flush_names(self, directories: Iterable[str]) -> frozenset[str]:
+        """Wait until directories of partitions, and their names, are on disk.
+
+        Return those that are there. Raises OSError.
+        """
+        there: list[str] = []
+        for directory in directories:
+            with contextlib.suppress(FileNotFoundError):  # its topic was deleted
+                await self._disk.fsync_dir(directory)
+                there.append(directory)
+        if there:
+            await self.sync()
+        return frozenset(there)
 
     async def check_owner(self, where: TopicPartition, topic_id: UUID) -> Identity | None:
         """Return the identity that the directory of a partition names.
@@ -105,11 +129,7 @@ class PartitionDirectories:
         if self.is_directory(str(where)) and is_empty_log(self._disk, directory):
             await self._disk.rmtree(directory)
         else:
-            number = 1
-            while self._disk.exists(f"{self._directory}/{aside_name(str(where), number)}"):
-                number += 1
-            aside = f"{self._directory}/{aside_name(str(where), number)}"
-            self._disk.rename(directory, aside)
+            aside = set_aside(self._disk, directory)
             LOGGER.warning(
                 "%s belongs to no topic, or its log is damaged: it is set aside as %s, and an "
                 "empty log takes its place",

@@ -29,7 +29,7 @@ from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.retention import RetentionLoop
 from odradek.broker.partitions.scrubber import Scrubber, ScrubConfig
-from odradek.broker.partitions.unopened import UnopenedPartitions
+from odradek.broker.partitions.unopened import UnopenedPartitions, why_missing
 from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
@@ -102,7 +102,7 @@ class Partitions:
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self.cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self, scrub or ScrubConfig(), offload)
-        self._directories = PartitionDirectories(disk, directory, upkeep_seconds)
+        self.directories = PartitionDirectories(disk, directory, upkeep_seconds)
         self._background = Background()
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk)
@@ -165,9 +165,6 @@ class Partitions:
         """Return the disk of the data directory."""
         return self._disk.usage(self._directory)
 
-    def has_directory(self, where: TopicPartition) -> bool:
-        return self._disk.exists(f"{self._directory}/{where}")
-
     def is_offline(self, topic: str, index: int) -> bool:
         """Return True if the log of a partition could not be opened, or has failed since."""
         where = TopicPartition(topic, index)
@@ -216,8 +213,8 @@ class Partitions:
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
         opened = await self.begin()
-        directory = f"{self._directory}/{where}"
-        found = await self._directories.check_owner(where, topic_id)
+        directory = self.directories.of(where)
+        found = await self.directories.check_owner(where, topic_id)
         # Of a log that could not be opened, and was set aside: its directory had the same name.
         self._files.close_in(directory)
         log, recovered = await Log.open(
@@ -286,14 +283,15 @@ class Partitions:
         except OSError as error:
             LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
 
-    def keep_missing(self, topic: str, topic_id: UUID, index: int) -> None:
-        """Note that a partition's directory is not there, and that no other replica is whole."""
+    def keep_missing(self, topic: str, topic_id: UUID, index: int, *, is_only: bool) -> None:
+        """Note that a partition's log is lost, and that no other replica is whole.
+
+        `is_only` is True if it has no other replica.
+        """
         where = TopicPartition(topic, index)
-        reason = (
-            f"the directory {self._directory}/{where} is missing, and no other replica has all "
-            "records. Stop the broker, and put the directory back. If it is lost, let another "
-            f"replica lead while the broker is stopped (`odradek cluster elect {where} "
-            "--unclean`); then start the broker"
+        directory = self.directories.of(where)
+        reason = why_missing(
+            directory, where, is_there=self._disk.exists(directory), is_only=is_only
         )
         self._unopened.add(where, topic_id, reason, is_damaged=True)
         LOGGER.error("%s is offline: %s", where, reason)
@@ -334,7 +332,7 @@ class Partitions:
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
         self._disk.check_room()
-        await self._directories.make_way(where)
+        await self.directories.make_way(where)
         return await self.open(
             topic,
             topic_id,
@@ -359,12 +357,12 @@ class Partitions:
                 await partition.discard()
             try:
                 if partition is not None:
-                    self._directories.throw_away(where, partition.topic_id)
-                elif topic_id is not None and await self._directories.may_be(where, topic_id):
-                    self._directories.throw_away(where, topic_id)
+                    self.directories.throw_away(where, partition.topic_id)
+                elif topic_id is not None and await self.directories.may_be(where, topic_id):
+                    self.directories.throw_away(where, topic_id)
             except OSError as error:
                 failures.append(error)
-        await self._directories.sync()
+        await self.directories.sync()
         if failures:
             raise failures[0]
 
@@ -377,14 +375,10 @@ class Partitions:
             await partition.discard()
         await self._note_this_run()
 
-    async def remove_empty(self, where: TopicPartition) -> bool:
-        """Remove the directory of a creation that was interrupted; False for any other."""
-        return await self._directories.remove_empty(where)
-
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""
         await self.begin()
-        await self._directories.remove_deleted(topic, topic_id)
+        await self.directories.remove_deleted(topic, topic_id)
 
     async def begin(self) -> Opened:
         """Read how the last run ended, before anything is opened. Raises OSError.
@@ -401,7 +395,7 @@ class Partitions:
         if was_clean:
             self._disk.remove(mark)
         await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
-        self._directories.find_thrown_away()
+        self.directories.find_thrown_away()
         self._last_run = await read_last_run(self._disk, self._directory)
         self._opened = Opened(was_clean)
         last = self._last_run
@@ -422,7 +416,7 @@ class Partitions:
     def warn_of_strangers(self) -> None:
         """Log the directories that belong to no topic, once everything is open. Raises OSError."""
         known = {str(where) for where in (*self._partitions, *self._unopened)}
-        self._directories.warn_of_strangers(known)
+        self.directories.warn_of_strangers(known)
 
     async def close(self) -> None:
         """Flush and close every log. If all succeed, write the file `clean-shutdown`."""
@@ -470,7 +464,7 @@ class Partitions:
                 nursery.start_soon(self._background.run)
                 nursery.start_soon(self._retention.run)
                 nursery.start_soon(self._expire_producers)
-                nursery.start_soon(self._directories.run)
+                nursery.start_soon(self.directories.run)
                 nursery.start_soon(self.cleaner.run)
                 nursery.start_soon(self._scrubber.run)
                 task_status.started()

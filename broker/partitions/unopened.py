@@ -26,6 +26,26 @@ class Unopened:
     """The stored data is wrong; the disk or a file that cannot be opened is not the reason."""
 
 
+def why_missing(directory: str, where: TopicPartition, *, is_there: bool, is_only: bool) -> str:
+    """Return the reason why a partition is offline whose log is lost, and what to do.
+
+    `is_there` is True if its directory is. `is_only` is True if it has no other replica.
+    """
+    what = "has no segment of its log" if is_there else "is missing"
+    if is_only:
+        return (
+            f"the directory {directory} {what}, and there is no other replica. Stop the broker, "
+            "and put back what was there: a disk that is not mounted, say, or that was not "
+            f"restored. If it is lost, `odradek log repair {directory} --make-missing` lets the "
+            "partition begin anew, empty; then start the broker"
+        )
+    return (
+        f"the directory {directory} {what}, and no other replica has all records. Stop the broker, "
+        "and put the directory back. If it is lost, let another replica lead while the broker is "
+        f"stopped (`odradek cluster elect {where} --unclean`); then start the broker"
+    )
+
+
 class UnopenedPartitions:
     """The partitions of one broker whose logs could not be opened."""
 

@@ -11,13 +11,10 @@ changes.
 
 import contextlib
 import logging
-import struct
 from typing import Final
 
-import msgpack
-from crc32c import crc32c
-
 from odradek.broker.env import Disk
+from odradek.broker.storage import small_file
 from odradek.broker.storage.disk import read_only
 from odradek.broker.storage.reserve import DISK_FULL
 
@@ -25,8 +22,6 @@ LOGGER: Final = logging.getLogger(__name__)
 FORMAT: Final = 1
 """The format that this version writes, and the newest that it reads."""
 FILE: Final = "format.meta"
-BESIDE: Final = "format.meta.tmp"
-_CRC: Final = struct.Struct(">I")
 
 
 class UnknownFormat(Exception):
@@ -40,32 +35,17 @@ async def claim_format(disk: Disk, directory: str) -> None:
     """
     disk.mkdir(directory)
     path = f"{directory}/{FILE}"
-    if disk.exists(path):
-        file = disk.open(path)
-        try:
-            _check(path, bytes(await file.pread(0, file.size)))
-        finally:
-            file.close()
+    data = await small_file.read_bytes(disk, path)
+    if data is not None:
+        _check(path, data)
         return
     try:
-        await _write(disk, path, f"{directory}/{BESIDE}")
-        await disk.fsync_dir(directory)
+        await small_file.write_beside(disk, path, encode_format(FORMAT))
+        await small_file.move_into_place(disk, path)
     except OSError as error:
         if error.errno not in DISK_FULL:  # what is there is served all the same
             raise
         LOGGER.warning("%s is to be written at the next start: %s", path, error)
-
-
-async def _write(disk: Disk, path: str, beside: str) -> None:
-    if disk.exists(beside):
-        disk.remove(beside)
-    file = disk.open(beside)
-    try:
-        file.append(encode_format(FORMAT))
-        await file.fsync()
-    finally:
-        file.close()
-    disk.rename(beside, path)
 
 
 def check_format(directory: str) -> None:
@@ -79,18 +59,17 @@ def check_format(directory: str) -> None:
 
 
 def encode_format(number: int) -> bytes:
-    content: bytes = msgpack.packb({"format": number})
-    return _CRC.pack(crc32c(content)) + content
+    return small_file.encode({"format": number})
 
 
-def _check(path: str, data: bytes) -> None:
-    content = memoryview(data)[_CRC.size :]
-    if len(data) < _CRC.size or crc32c(content) != _CRC.unpack_from(data)[0]:
+def _check(path: str, data: bytes | bytearray) -> None:
+    content = small_file.decode(data)
+    if content is None:
         raise UnknownFormat(
             f"{path} is damaged, so the format of the data directory is not known: restore it from "
             "a backup, or remove it if no newer version of Odradek has used the directory."
         )
-    number = msgpack.unpackb(content)["format"]
+    number = content["format"]
     if number > FORMAT:
         raise UnknownFormat(
             f"{path} says that the data directory has format {number}, and this version of Odradek "

@@ -22,6 +22,7 @@ from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, read_checkpoint
 from odradek.broker.storage.files import LOG, SEGMENT_SUFFIXES, SNAPSHOT, file_offset, sync_file
+from odradek.broker.storage.lost import GIVEN_UP
 from odradek.broker.topic_partition import TopicPartition
 
 IDENTITY: Final = "topic.meta"
@@ -146,7 +147,7 @@ def is_empty_log(disk: Disk, directory: str) -> bool:
     Raises OSError.
     """
     names = disk.listdir(directory)
-    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE}
+    ours = {IDENTITY, BESIDE, CHECKPOINT, CHECKPOINT_BESIDE, GIVEN_UP}
     beginnings = [
         name
         for name in names

@@ -30,8 +30,8 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="what an interrupted creation has left keeps a replica offline",
         file="broker/cluster/topic_logs.py",
-        old="            if not (is_start and await self._partitions.remove_empty(where)):\n",
-        new="            if True:\n",
+        old="if not (is_start and await self._partitions.directories.remove_empty(where)):",
+        new="if True:",
         tests=(
             f"{TOPIC_LOGS}what_is_left_of_a_creation_makes_way_for_the_topic_that_another_broker_"
             "created",
@@ -42,8 +42,8 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a replica that others rely on begins anew after an interrupted creation",
         file="broker/cluster/topic_logs.py",
-        old="            if self._is_present(topic, index):\n",
-        new="            if True:\n",
+        old="            if not await self._is_here(topic, index):\n",
+        new="            if False:\n",
         tests=(f"{TOPIC_LOGS}a_replica_that_others_rely_on_does_not_begin_anew_in_its_place",),
     ),
     Planted(
@@ -141,7 +141,7 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a directory that a power failure took is waited for although no replica has it",
         file="broker/cluster/topic_logs.py",
-        old="        elif self._partitions.lacks_records:\n",
+        old="        elif self._partitions.lacks_records and not was_made:\n",
         new="        elif False:\n",
         tests=(f"{DAMAGED}a_topic_whose_directories_a_power_failure_took_everywhere_is_led_again",),
     ),

@@ -183,8 +183,8 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="a replica leads with the empty log that it made in place of a lost one",
         file="broker/cluster/topic_logs.py",
-        old="if is_only or not is_relied_on or",
-        new="if is_relied_on or",
+        old="        if node_id not in sets:\n",
+        new="        if True:\n",
         tests=(f"{DAMAGED}a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log",),
     ),
     Planted(

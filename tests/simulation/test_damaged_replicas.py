@@ -233,6 +233,8 @@ async def test_a_topic_whose_directories_a_power_failure_took_everywhere_is_led_
     async with trio.open_nursery() as nursery:
         world = World(nursery, seed=6, properties={"log.flush": "os"})
         await world.start()
+        await world.all_registered()
+        await trio.sleep(1)  # until each broker knows that
         async with world.admin() as admin:
             await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
         for machine in world.machines.values():

@@ -11,6 +11,7 @@ import trio
 from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.made_logs import MadeLogs
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.store_embedded import EmbeddedStore
@@ -64,8 +65,9 @@ class Node:
         controller: Controller,
         coordinators: Coordinators,
         configs: BrokerConfigs,
+        logs: LocalTopicLogs,
     ) -> None:
-        self.configs = configs
+        self.configs, self.logs = configs, logs
         self.meta, self.partitions, self.cluster = meta, partitions, cluster
         self.controller, self.coordinators = controller, coordinators
 
@@ -77,7 +79,9 @@ class Node:
         partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
         settings = LiveConfig(config)
         settings.take(metadata.image.broker_configs)
-        logs = LocalTopicLogs(partitions, settings, cluster_id=metadata.image.cluster_id)
+        made_logs = await MadeLogs.load(meta, HERE.node_id, metadata.image)
+        cluster_id = metadata.image.cluster_id
+        logs = LocalTopicLogs(partitions, settings, made_logs=made_logs, cluster_id=cluster_id)
         writer = TopicWriter(meta, HERE.node_id)
         cluster = ClusterTopics(
             metadata=metadata, writer=writer, settings=settings, rng=rng, logs=logs
@@ -102,7 +106,11 @@ class Node:
         for _ in range(2):  # stand, then elect
             await controller.step(metadata.image)
         configs = BrokerConfigs(meta, metadata, settings)
-        return cls(meta, partitions, cluster, controller, coordinators, configs)
+        return cls(meta, partitions, cluster, controller, coordinators, configs, logs)
+
+    async def note_made(self) -> None:
+        """Note which logs were made, as the broker does in the background."""
+        await self.logs.note_made_now()
 
     async def append(self, topic: str, index: int, value: bytes) -> None:
         partition = self.partitions.get(topic, index)
@@ -122,15 +130,20 @@ async def a_life(disk: FakeDisk, said: Callable[[str], None]) -> None:
     node = await Node.start(disk)
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     said("made")
+    await node.note_made()
     await node.append("t", 0, b"old")
     await node.append("t", 1, b"old")
     said("filled")
+    await node.note_made()
     await node.cluster.delete_topic("t")
     said("deleted")
+    await node.note_made()
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     said("made again")
+    await node.note_made()
     await node.cluster.create_partitions("t", 3)
     said("grown")
+    await node.note_made()
     await node.append("t", 2, b"new")
     said("filled again")
 
@@ -175,6 +188,7 @@ async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
         assert list(found) == [f"t-{index}" for index in range(len(found))], where
         assert tuple(found.values()) in POSSIBLE[answers[-1]], where
         assert (await node.meta.range("/deletions/"))[0] == {}, where
+        assert node.partitions.damaged() == [], where  # no log is taken for one that is lost
         # a namesake of whatever was left behind begins empty
         if "t" in node.cluster.image.topics:
             await node.cluster.delete_topic("t")
@@ -355,7 +369,9 @@ async def test_a_broker_that_has_restarted_leads_nothing_before_it_has_registere
     topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=(image,))
     earlier = BrokerImage(node_id=1, host="h", port=1, epoch=5, lease=1)
     old = ClusterImage(cluster_id="c", brokers=(earlier,)).with_topics([topic])
-    logs = LocalTopicLogs(partitions, LiveConfig(from_properties({"node.id": "1"})))
+    made_logs = MadeLogs(FakeMetaStore(), 1)
+    settings = LiveConfig(from_properties({"node.id": "1"}))
+    logs = LocalTopicLogs(partitions, settings, made_logs=made_logs)
     await logs.open_all(old)
     own = BrokerImage(node_id=1, host="h", port=1, epoch=11, lease=2)
     roles = Roles(
@@ -388,7 +404,9 @@ def shared(topic_id: int, partition: PartitionImage = SHARED) -> ClusterImage:
 
 def storage(disk: FakeDisk) -> tuple[LocalTopicLogs, Partitions]:
     partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-    return LocalTopicLogs(partitions, LiveConfig(from_properties({"node.id": "1"}))), partitions
+    made_logs = MadeLogs(FakeMetaStore(), 1)
+    settings = LiveConfig(from_properties({"node.id": "1"}))
+    return LocalTopicLogs(partitions, settings, made_logs=made_logs), partitions
 
 
 async def interrupted(disk: FakeDisk) -> None:
@@ -440,6 +458,22 @@ async def test_a_missing_directory_that_no_other_replica_replaces_is_left_to_a_p
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert "odradek cluster elect t-0 --unclean" in caplog.text
     assert "log repair" not in caplog.text
+
+
+async def test_a_replica_that_led_last_does_not_lead_with_a_log_that_is_lost() -> None:
+    """No replica is in sync after a power failure of all, so the last leader would be elected."""
+    disk = FakeDisk()
+    logs, partitions = storage(disk)
+    await logs.open_all(ClusterImage(cluster_id="c"))
+    await partitions.note_none_relies_on_this()
+    disk.kill()
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(1, replace(SHARED, leader=-1, isr=(), last_leader=1)))
+    assert partitions.damaged() == [TopicPartition("t", 0)]
+    disk.kill()
+    logs, partitions = storage(disk)
+    await logs.open_all(shared(1, replace(SHARED, leader=-1, isr=(), last_leader=2)))
+    assert partitions.damaged() == []
 
 
 async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:

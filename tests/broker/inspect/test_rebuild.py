@@ -375,9 +375,14 @@ def test_a_rebuild_that_dies_anywhere_can_be_repeated(
 
 
 def found(
-    name: str = "t", index: int = 0, *, whose: Identity | None = None, topic_id: int | None = 1
+    name: str = "t",
+    index: int = 0,
+    *,
+    whose: Identity | None = None,
+    topic_id: int | None = 1,
+    has_segment: bool = True,
 ) -> Surveyed:
-    made = Surveyed(Where(name, index))
+    made = Surveyed(Where(name, index), has_segment=has_segment)
     made.identity = whose
     made.topic_id = None if topic_id is None else UUID(int=topic_id)
     return made
@@ -401,6 +406,7 @@ def says(name: str = "t", index: int = 0, **fields: Any) -> Identity:
         ([found(whose=says("u"))], "belongs to u-0"),
         ([found(whose=says()), found("u", whose=says("u", cluster_id="d"), topic_id=2)], "cluster"),
         ([found(index=2)], "no directory for: 0, 1"),
+        ([found(has_segment=False)], "t-0 has no segment of its log"),
         ([found(whose=says(partition_count=3))], "no directory for: 1, 2"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions.directories import ForeignDirectory, aside_name
+from odradek.broker.partitions.directories import ForeignDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.checkpoint import CHECKPOINT
@@ -21,6 +21,7 @@ from odradek.broker.storage.identity import (
     owner_of,
     read_identity,
 )
+from odradek.broker.storage.lost import aside_name
 from odradek.broker.topic_partition import TopicPartition, partition_of
 from tests.broker.storage.samples import (
     DIRECTORY,

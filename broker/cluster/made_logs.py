@@ -1,0 +1,185 @@
+"""The notes of the logs that were made on this broker.
+
+A log whose directory is gone looks like one that is not made yet: the metadata store has its
+partition, and the disk has nothing. If the partition has no other replica, the broker would make it
+anew, empty. So once a log and its name are on disk, the broker notes in the store that it has made
+it. A log that is noted is never made again without being told; one that is not was never there, or
+not for long enough to hold a record for more than a moment.
+
+    /logs/NODE/          {}: an earlier run has noted all logs that it found
+    /logs/NODE/TOPIC_ID  {"partitions": [...]}
+
+A version that does not note its logs leaves none of these keys. The first start of this one notes
+what is there. It cannot know what was lost before.
+
+Only the broker NODE writes its keys. Notes are written in the background, many at once. Those of a
+topic that is deleted, or of a replica that moves away, are removed.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+from uuid import UUID
+
+import trio
+
+from odradek.broker.cluster.image import ClusterImage
+from odradek.broker.cluster.store import made_logs_key, pack, unpack
+from odradek.broker.env import Compare, MetaStore, StoreUnreachable
+from odradek.broker.guarded_write import guarded_write
+from odradek.protocol.errors import KafkaError
+
+LOGGER: Final = logging.getLogger(__name__)
+SETTLE_SECONDS: Final = 0.05
+"""Logs that are made within this time are noted by one write."""
+RETRY_SECONDS: Final = 1.0
+AT_ONCE: Final = 50
+"""The keys of one write."""
+
+Partitions = frozenset[int]
+NOTHING: Final[Partitions] = frozenset()
+Flush = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
+"""Waits until directories and their names are on disk. Returns those that are there, or raises
+OSError."""
+
+
+class MadeLogs:
+    """The logs that were made on one broker, as the metadata store has them, and as they are."""
+
+    def __init__(self, store: MetaStore, node_id: int) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._stored: dict[str, tuple[Partitions, int]] = {}
+        """The partitions in each key, and its revision."""
+        self._made: dict[UUID, Partitions] = {}
+        self._new: dict[tuple[UUID, int], str] = {}
+        """The directories of logs that are not noted, and may not be on disk."""
+        self._changed = trio.Event()
+        self._writing = trio.Lock()
+        self.is_first_run = True
+        """True if no earlier run has noted its logs."""
+
+    @classmethod
+    async def load(cls, store: MetaStore, node_id: int, image: ClusterImage) -> "MadeLogs":
+        """Read the notes of earlier runs. Waits while the store is away."""
+        made_logs = cls(store, node_id)
+        while True:
+            try:
+                await made_logs._read()
+                break
+            except StoreUnreachable as error:
+                LOGGER.warning("the metadata store does not answer: %s", error)
+                await trio.sleep(RETRY_SECONDS)
+        made_logs._take_over(image)
+        return made_logs
+
+    def _take_over(self, image: ClusterImage) -> None:
+        """Take over the notes that are right in an image; the others are to be removed."""
+        self.is_first_run = made_logs_key(self._node_id) not in self._stored
+        for key, (noted, _) in self._stored.items():
+            topic_id = _topic_id(key)
+            topic = None if topic_id is None else image.topic_by_id(topic_id)
+            if topic is not None:
+                here = (n for n in noted if n < len(topic.partitions))
+                kept = (n for n in here if self._node_id in topic.partitions[n].replicas)
+                self._made[topic.topic_id] = frozenset(kept)
+        self._changed.set()
+
+    async def _read(self) -> None:
+        found, _ = await self._store.range(made_logs_key(self._node_id))
+        self._stored = {
+            key: (frozenset(unpack(stored.value).get("partitions", ())), stored.mod_revision)
+            for key, stored in found.items()
+        }
+
+    def has(self, topic_id: UUID, index: int) -> bool:
+        """Return True if a log was made here."""
+        return index in self._made.get(topic_id, NOTHING)
+
+    def made(self, topic_id: UUID, index: int, directory: str) -> None:
+        """Note soon that a log was made, in a directory that may not be on disk yet."""
+        if not self.has(topic_id, index):
+            self._new[topic_id, index] = directory
+            self._changed.set()
+
+    def gone(self, topic_id: UUID, indexes: Iterable[int]) -> None:
+        """Note soon that logs of a topic are not here any more."""
+        for index in indexes:
+            self._new.pop((topic_id, index), None)
+            if self.has(topic_id, index):
+                self._made[topic_id] -= {index}
+                self._changed.set()
+
+    async def run(self, flush: Flush) -> None:
+        """Write notes until cancelled. A write that fails is tried again."""
+        level = logging.WARNING
+        while True:
+            await self._changed.wait()
+            await trio.sleep(SETTLE_SECONDS)
+            try:
+                await self.write(flush)
+                level = logging.WARNING
+            except (OSError, KafkaError) as error:
+                LOGGER.log(level, "it is not noted yet which logs were made: %s", error)
+                level = logging.DEBUG
+                self._changed.set()
+                await trio.sleep(RETRY_SECONDS)
+
+    async def write(self, flush: Flush) -> None:
+        """Write what is not noted yet. Raises OSError, KafkaError."""
+        async with self._writing:
+            await self._write(flush)
+
+    async def _write(self, flush: Flush) -> None:
+        self._changed = trio.Event()
+        new = dict(self._new)
+        flushed = await flush(new.values())
+        for (topic_id, index), directory in new.items():
+            is_here = self._new.pop((topic_id, index), None) is not None  # not deleted meanwhile
+            if is_here and directory in flushed:
+                self._made[topic_id] = self._made.get(topic_id, NOTHING) | {index}
+        while due := self._due():
+            at_once = dict(list(due.items())[:AT_ONCE])
+            compares = [
+                Compare(key=key, mod_revision=self._stored.get(key, (NOTHING, 0))[1])
+                for key in at_once
+            ]
+            puts = {key: _pack(partitions) for key, partitions in at_once.items()}
+            is_written, revision = await guarded_write(self._store, compares, puts)
+            if not is_written:  # by an earlier run, whose write came late
+                await self._read()
+                continue
+            for key, partitions in at_once.items():
+                self._stored[key] = partitions or NOTHING, revision
+                if partitions is None:
+                    del self._stored[key]
+
+    def _due(self) -> dict[str, Partitions | None]:
+        """Return the keys that differ from what is here; the one that ends the first run last."""
+        wanted = {
+            made_logs_key(self._node_id, topic_id): partitions
+            for topic_id, partitions in self._made.items()
+            if partitions
+        }
+        first = made_logs_key(self._node_id)
+        due: dict[str, Partitions | None] = {
+            key: partitions
+            for key, partitions in wanted.items()
+            if self._stored.get(key, (NOTHING, 0))[0] != partitions
+        }
+        due |= {key: None for key in self._stored if key not in wanted and key != first}
+        if wanted and first not in self._stored:
+            due[first] = NOTHING
+        return due
+
+
+def _pack(partitions: Partitions | None) -> bytes | None:
+    if partitions is None:
+        return None
+    return pack({"partitions": sorted(partitions)} if partitions else {})
+
+
+def _topic_id(key: str) -> UUID | None:
+    """Return the topic id in a key; None for the key of the broker."""
+    name = key.rpartition("/")[2]
+    return UUID(hex=name) if name else None
