@@ -74,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also run what needs a real Apache Kafka (a JDK 17 or later and Maven)",
     )
-    parser.addoption("--all", action="store_true", help="with --peers: also run what takes minutes")
+    parser.addoption("--all", action="store_true", help="also run what takes minutes")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
