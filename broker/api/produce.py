@@ -13,19 +13,20 @@ from version 12 on (transaction version 2) the partition is added for it, which 
 completion of the transaction before, if need be. A batch is refused if a marker was written between
 check and append (KAFKA-14884).
 
-Versions: 8 has a sentence for an error; 10 names the leader in a refusal (KIP-951); 11 knows
-TRANSACTION_ABORTABLE, older ones get INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names
-topics by id. A fenced producer gets INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
+Versions: 8 has a sentence for an error, and names the records for which a batch is refused; 10
+names the leader in a refusal (KIP-951); 11 knows TRANSACTION_ABORTABLE, older ones get
+INVALID_TXN_STATE; 12 adds partitions implicitly; 13 names topics by id. A fenced producer gets
+INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
 
 Differs from Kafka: null or empty records are INVALID_RECORD, where Kafka does not answer at all.
-Records are not looked into, but for their keys where the topic is compacted: their number and
-contents are what the batch header says. `compression.type` changes the codec of a batch, and
-nothing else in it; one that decompresses to more than 64 MiB is MESSAGE_TOO_LARGE then. A compacted
-topic takes at most 1,000,000 records a batch
-(what librdkafka makes at most) and 64 MiB decompressed. Several
-batches for one partition in a request are all appended; Kafka loses all but the last. A batch that
-was refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps
-its sequence in mind until its next marker. A partition of an internal topic is refused before its
+Records are not looked into, but where the topic is compacted: their number and contents are what
+the batch header says. Of a batch that is refused for its records the first 1,000 of those are
+named. `compression.type` changes the codec of a batch, and nothing else in it; one that
+decompresses to more than 64 MiB is MESSAGE_TOO_LARGE then. A compacted topic takes at most
+1,000,000 records a batch (what librdkafka makes at most) and 64 MiB decompressed. Several batches
+for one partition in a request are all appended; Kafka loses all but the last. A batch that was
+refused, or was a repeat, does not make a producer's next transaction out of order; Kafka keeps its
+sequence in mind until its next marker. A partition of an internal topic is refused before its
 coordinator is asked, so version 12 does not add it to the transaction.
 """
 
@@ -41,8 +42,12 @@ from odradek.broker.api.leaders import LeaderHints
 from odradek.broker.api.parallel import for_each
 from odradek.broker.api.produce_batches import (
     BATCHES_AT_ONCE,
+    NAMES_RECORDS_FROM,
     NO_OFFSET,
+    NO_RECORDS,
     Batch,
+    check_records_of,
+    name_refused,
     recompress_some,
 )
 from odradek.broker.api.transactional import (
@@ -51,7 +56,6 @@ from odradek.broker.api.transactional import (
     note_opener,
     produce_code,
 )
-from odradek.broker.storage.validation import check_client_batch, check_keys
 from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -87,7 +91,6 @@ UNKNOWN_LOG: Final = frozenset(
 """Refusals of an append that are answered without the log start offset. All others have it."""
 
 
-NO_RECORDS: Final = memoryview(b"")
 LOOK_UP_STEPS: Final = 3
 """The cost of looking up one partition, in steps of a turn."""
 TOPIC_STEPS: Final = 2
@@ -125,6 +128,8 @@ async def produce(
     if request.acks == 0:
         _close_on_error(batches)
         return None
+    if context.api_version >= NAMES_RECORDS_FROM:
+        await name_refused(context, batches, turns)
     if len(batches) <= BATCHES_AT_ONCE and all(map(_is_settled, batches)):
         return await _response(context, request, batches)
 
@@ -172,7 +177,7 @@ async def _check_all(
         if batch.is_transactional:
             producer = _one_producer(request, batch, producer)
         if batch.partition is not None and batch.partition.config.is_compacted:
-            await _check_keys(context, batch, turns)
+            await check_records_of(context, batch, turns)
     return producer
 
 
@@ -213,7 +218,8 @@ async def _append_some(
     for batch in batches:
         if batch.error is None:
             _append(context, request, batch)
-        batch.records = NO_RECORDS  # which may be much, if they were compressed anew
+        if not batch.may_be_named:
+            batch.records = NO_RECORDS  # which may be much, if they were compressed anew
     if request.transactional_id is not None:
         _note_producers(context, request.transactional_id, batches)
 
@@ -288,22 +294,6 @@ def _batch(
     if error is None:
         _look_up(context, batch)
     return batch
-
-
-async def _check_keys(context: RequestContext, batch: Batch, turns: Turns) -> None:
-    """Look for records without a key in a batch for a compacted log.
-
-    This may wait. So it comes before everything that must not be interrupted, as the sequence check
-    and the append. Requests keep their order: the connection takes none meanwhile.
-    """
-    partition = batch.partition
-    if batch.error is not None or partition is None:
-        return
-    try:
-        header = check_client_batch(batch.records, partition.config, context.core.clock.wall_ms())
-        await check_keys(header, batch.records, partition.decompressor, turns)
-    except KafkaError as error:
-        batch.records_error = error.with_traceback(None)
 
 
 def _look_up(context: RequestContext, batch: Batch) -> None:
@@ -392,6 +382,11 @@ async def _response(
 ) -> ProduceResponse:
     turns = Turns()
     hints = LeaderHints(context)
+    named = 0
+    for batch in batches:
+        await turns.take()
+        named += len(batch.refused_records)
+    await context.expect(named)
     answers = iter(await turns.map(partial(_partition_response, hints), batches))
     topics = []
     for topic in request.topic_data:
@@ -429,6 +424,7 @@ def _partition_response(hints: LeaderHints, batch: Batch) -> PartitionProduceRes
             error_code=batch.error.code,
             base_offset=NO_OFFSET,
             log_start_offset=batch.log_start_offset,
+            record_errors=batch.named(),
             error_message=with_phrase(batch.error.code, batch.error.message) or None,
             current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
         )

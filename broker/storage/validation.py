@@ -1,7 +1,6 @@
 """Validation of a client's batch: its header and its CRC, but not its records.
 
-For a compacted log the broker also decodes the records, because each must have a key. That may take
-long, so it is a separate step (`check_keys`) before the append.
+`record_check.py` checks single records, which may take long.
 
 The error codes are those of Kafka 4.3. Differs from Kafka:
 
@@ -13,12 +12,9 @@ The error codes are those of Kafka 4.3. Differs from Kafka:
 """
 
 import struct
-from contextlib import aclosing
 from typing import Final
 
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.storage.decompressor import Decompressor
-from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -33,8 +29,6 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 NO_TIMESTAMP: Final = -1
 NOBODY: Final = -1
 CODEC_MAX: Final = max(Codec)
-COMPACTED_RECORDS_MAX: Final = 1_000_000
-"""The largest batch.num.messages of librdkafka. Other clients make far smaller batches."""
 
 _LENGTH: Final = struct.Struct(">i")
 _LENGTH_AT: Final = 8
@@ -56,7 +50,7 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     if size_bytes != len(batch):
         raise _wrong_size(header, len(batch))
     if header.base_offset != 0:
-        raise _invalid(f"its base offset is {header.base_offset}, a producer's is 0")
+        raise invalid(f"its base offset is {header.base_offset}, a producer's is 0")
     if size_bytes > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -77,47 +71,22 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     return header
 
 
-async def check_keys(
-    header: BatchHeader, batch: memoryview, decompressor: Decompressor, turns: Turns
-) -> None:
-    """Check that each record of a good batch has a key, as a compacted log requires.
-
-    Raises KafkaError INVALID_RECORD.
-    """
-    if header.record_count > COMPACTED_RECORDS_MAX:
-        raise _invalid(
-            f"it has {header.record_count} records, but a batch for a compacted topic may have "
-            f"at most {COMPACTED_RECORDS_MAX}"
-        )
-    why = ""
-    try:
-        async with aclosing(decompressor.records(header, batch, turns)) as records:
-            async for record in records:
-                if record.key is None:
-                    why = f"record {record.offset_delta} has no key, and the topic is compacted"
-                    break
-    except KafkaError as error:
-        why = f"its records cannot be read: {error.message}"
-    if why:
-        raise _invalid(why)
-
-
 def _check_fields(header: BatchHeader) -> None:
     if header.is_control:
-        raise _invalid("only the broker writes control records")
+        raise invalid("only the broker writes control records")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
-        raise _invalid(
+        raise invalid(
             f"it has {header.record_count} records and its last offset delta is "
             f"{header.last_offset_delta}"
         )
     if header.producer_id >= 0:
         if header.producer_epoch < 0 or header.base_sequence < 0:
-            raise _invalid(
+            raise invalid(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch} and sequence "
                 f"{header.base_sequence}"
             )
     elif header.is_transactional:
-        raise _invalid("it is transactional and has no producer id")
+        raise invalid("it is transactional and has no producer id")
     if header.codec > CODEC_MAX:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression type {header.codec}"
@@ -125,21 +94,27 @@ def _check_fields(header: BatchHeader) -> None:
 
 
 def _check_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> None:
-    if timestamp_ms == NO_TIMESTAMP:
-        return
-    if (
-        now_ms - timestamp_ms > config.message_timestamp_before_max_ms
-        or timestamp_ms - now_ms > config.message_timestamp_after_max_ms
-    ):
+    if not is_in_time(timestamp_ms, config, now_ms):
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
             f"a timestamp of the batch is {timestamp_ms}, but the broker's clock is at {now_ms}",
         )
 
 
+def is_in_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> bool:
+    """Return True if a record may have this timestamp, or has none."""
+    if timestamp_ms == NO_TIMESTAMP:
+        return True
+    age_ms = now_ms - timestamp_ms
+    return (
+        age_ms <= config.message_timestamp_before_max_ms
+        and -age_ms <= config.message_timestamp_after_max_ms
+    )
+
+
 def _not_a_batch(batch: memoryview) -> KafkaError:
     if len(batch) < _LENGTH_AT + _LENGTH.size:
-        return _invalid("there is no batch")
+        return invalid("there is no batch")
     # Older message formats have another layout, so only the length is read here: the error code
     # depends on whether the message is too short, cut off or old.
     (length,) = _LENGTH.unpack_from(batch, _LENGTH_AT)
@@ -149,19 +124,20 @@ def _not_a_batch(batch: memoryview) -> KafkaError:
     if batch[_MAGIC_AT] == MAGIC and size_bytes < HEADER_BYTES:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, "the batch is shorter than its header")
     if size_bytes > len(batch):
-        return _invalid("the batch is cut off")
-    return _invalid(f"message format {batch[_MAGIC_AT]} is not supported any more")
+        return invalid("the batch is cut off")
+    return invalid(f"message format {batch[_MAGIC_AT]} is not supported any more")
 
 
 def _wrong_size(header: BatchHeader, found_bytes: int) -> KafkaError:
     if header.size_bytes < HEADER_BYTES:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch length is {header.batch_length}")
     if header.size_bytes > found_bytes:
-        return _invalid(f"the batch is cut off: {found_bytes} bytes of {header.size_bytes}")
-    return _invalid("a request may have only one batch for each partition")
+        return invalid(f"the batch is cut off: {found_bytes} bytes of {header.size_bytes}")
+    return invalid("a request may have only one batch for each partition")
 
 
-def _invalid(why: str) -> KafkaError:
+def invalid(why: str) -> KafkaError:
+    """Return the refusal of a batch that makes no sense."""
     return KafkaError(ErrorCode.INVALID_RECORD, f"the batch is refused: {why}")
 
 

@@ -12,8 +12,8 @@ import trio
 from odradek.broker.env import inline
 from odradek.broker.partitions.reads import first_at
 from odradek.broker.storage.decompressor import AT_ONCE, Decompressor
+from odradek.broker.storage.record_check import COMPACTED_RECORDS_MAX
 from odradek.broker.storage.timestamps import TimestampOffset
-from odradek.broker.storage.validation import COMPACTED_RECORDS_MAX, check_keys
 from odradek.broker.testing import RunningBroker
 from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.protocol.apis.produce import PRODUCE
@@ -24,7 +24,7 @@ from tests.broker.asks import BY_NAME, create_topic, produce_request
 from tests.broker.costs import resident_kib
 from tests.broker.poison import WITH_KEY, WITHOUT_KEY, crowd, garbage
 from tests.broker.raw import RawClient
-from tests.broker.storage.keyed import compact, compacted_machine, keyed
+from tests.broker.storage.keyed import check_keys, compact, compacted_machine, keyed
 from tests.broker.storage.samples import Machine
 from tests.fakes.turns import longest_turn
 
@@ -33,7 +33,7 @@ CALLS_PER_TURN = 25 * STEPS_PER_TURN
 
 
 async def check(batch: bytearray, offload: Callable[[Callable[[], Any]], Any] = inline) -> None:
-    await check_keys(read_header(batch), memoryview(batch), Decompressor(offload), Turns())
+    await check_keys(batch, Decompressor(offload))
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
@@ -128,7 +128,7 @@ async def test_few_batches_are_decompressed_at_the_same_time() -> None:
 
     async def check_one() -> None:
         nonlocal checked
-        await check_keys(read_header(batch), memoryview(batch), decompressor, Turns())
+        await check_keys(batch, decompressor)
         checked += 1
 
     async with trio.open_nursery() as nursery:
@@ -146,8 +146,8 @@ async def test_a_batch_that_is_left_half_read_gives_its_place_back() -> None:
         async with aclosing(records):
             await anext(records)
     keyless = crowd(20_000, record=WITHOUT_KEY)
-    with trio.fail_after(60), pytest.raises(KafkaError, match="no key"):
-        await check_keys(read_header(keyless), memoryview(keyless), decompressor, Turns())
+    with trio.fail_after(60), pytest.raises(KafkaError, match="without key"):
+        await check_keys(keyless, decompressor)
 
 
 async def test_others_run_while_a_time_is_looked_for_in_a_stored_crowd() -> None:

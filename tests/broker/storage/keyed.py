@@ -10,10 +10,14 @@ from typing import Final
 from odradek.broker.partitions.maintenance import MAP_BYTES
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.compaction.cleaner import Result
-from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.config import INT64_MAX, LogConfig
+from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.marking import NewMarker
+from odradek.broker.storage.record_check import RecordRules, check_records
 from odradek.broker.testing import RunningBroker
-from odradek.protocol.batch import HEADER, BatchHeader, Codec, iter_batches, set_crc
+from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
+from odradek.protocol.batch import HEADER, BatchHeader, Codec, iter_batches, read_header, set_crc
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.control import read_marker
 from odradek.protocol.record import Record, decode_batch, encode_batch
@@ -34,6 +38,14 @@ PATIENCE_SECONDS: Final = 60.0
 
 def compacted_machine(**changes: object) -> Machine:
     return Machine(config=replace(CONFIG, **changes))  # type: ignore[arg-type]
+
+
+async def check_keys(batch: bytearray | memoryview, decompressor: Decompressor) -> None:
+    """Check the records of a batch for a compacted topic. Raises KafkaError."""
+    config = replace(CONFIG, message_timestamp_after_max_ms=INT64_MAX)
+    rules = RecordRules(where=TopicPartition("t", 0), config=config, now_ms=START_MS)
+    data = memoryview(batch)
+    await check_records(read_header(data), data, rules, decompressor, Turns())
 
 
 def keyed(

@@ -7,20 +7,19 @@ from odradek.broker.env import inline
 from odradek.broker.partitions.reads import first_at, largest
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.decompressor import Decompressor
+from odradek.broker.storage.record_check import RefusedRecords
 from odradek.broker.storage.timestamps import TimestampOffset
-from odradek.broker.storage.validation import check_keys
-from odradek.broker.turns import Turns
 from odradek.protocol.batch import (
     Codec,
     TimestampType,
     iter_batches,
-    read_header,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch
 from tests.broker.storage.keyed import (
     KeyedClient,
     bomb,
+    check_keys,
     compact,
     compact_again_and_again,
     compacted_machine,
@@ -231,10 +230,11 @@ async def test_a_compacted_topic_has_no_retention() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
 async def test_a_record_without_a_key_is_refused(codec: Codec) -> None:
     async def check(data: memoryview) -> None:
-        await check_keys(read_header(data), data, Decompressor(inline), Turns())
+        await check_keys(data, Decompressor(inline))
 
-    with pytest.raises(KafkaError, match="record 0 has no key") as refused:
+    with pytest.raises(KafkaError, match="message without key in topic part") as refused:
         await check(batch("x", codec=codec))
+    assert isinstance(refused.value, RefusedRecords)
     assert refused.value.code is ErrorCode.INVALID_RECORD
     await check(keyed(("", "an empty key is a key"), codec=codec))
     with pytest.raises(KafkaError, match=r"cannot be read: .*more than") as refused:
