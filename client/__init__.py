@@ -6,6 +6,10 @@ context managers.
 an event loop.
 """
 
+from odradek.client.green import check_import
+
+check_import()
+
 from odradek.client.administration.admin import Admin
 from odradek.client.administration.descriptions import (
     HangingTransaction,

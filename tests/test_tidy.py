@@ -30,7 +30,7 @@ LEVELS = {
         {"connection"},
     ),
     "client": (
-        {"errors", "journal", "network"},
+        {"errors", "green", "journal", "network"},
         {"types"},
         {"config"},
         {"cluster"},
@@ -109,7 +109,7 @@ IMPURE = {"trio", "socket", "time", "random", "os", "pathlib", "threading"}
 # calls that only the named modules may make
 ADDRESSES = {
     "socket": ("broker/system.py", "client/", "broker/testing.py"),
-    "threading": ("broker/storage/disk.py", "client/blocking"),
+    "threading": ("broker/storage/disk.py", "client/blocking", "client/green.py"),
     "gc": ("broker/collector.py",),
     "httpx2": ("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
     "ssl": ("broker/cluster/etcd_gateway.py",),
@@ -133,7 +133,7 @@ OUTSIDE_ALLOWED = (
     *("broker/cli.py", "broker/process.py", "broker/testing.py", "broker/log_lines.py"),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
     *("client/config.py", "client/blocking/", "client/aio/", "client/cli/", "client/spark/"),
-    *("client/postgres/", "client/consuming/spool.py"),
+    *("client/postgres/", "client/consuming/spool.py", "client/green.py"),
 )
 
 # how no docstring begins: its first line is an imperative sentence or a noun phrase, not a riddle
@@ -476,3 +476,33 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file()]
     for path in [*scripts, ROOT / "README.md", ROOT / "pyproject.toml"]:
         assert "/root/" not in path.read_text(), path
+
+
+def bare_codes(module: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the places where a message to a person has an error code as a number."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FormattedValue):
+            shown = [node.value]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).startswith("LOGGER."):
+            shown = node.args
+        else:
+            continue
+        for value in shown:
+            if ast.unparse(value).rpartition(".")[2] in ("code", "error_code"):
+                yield f"{module}:{node.lineno} shows {ast.unparse(value)}: say `name_of` it"
+
+
+def test_a_person_reads_the_names_of_error_codes_and_not_their_numbers() -> None:
+    in_names = {"protocol/errors.py", "protocol/kinds.py"}  # name_of itself; a type of construct's
+    wrong = [
+        found
+        for module, tree in modules()
+        for found in bare_codes(module, tree)
+        if module not in in_names
+    ]
+    assert wrong == []
+
+
+def test_a_bare_error_code_is_seen() -> None:
+    for line in ('LOGGER.info("%s", answer.error_code)', 'f"error {refused.code}"'):
+        assert list(bare_codes("broker/peers.py", ast.parse(line))) != []

@@ -11,7 +11,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.fetch import PartitionData
 from odradek.protocol.batch import read_header
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, name_of
 
 LOGGER: Final = logging.getLogger(__name__)
 NO_EPOCH: Final = -1
@@ -74,7 +74,7 @@ class Copy:
             await self._find_place(data)
             return False
         if data.error_code != ErrorCode.NONE:
-            LOGGER.debug("%s: the leader answers %s", self.where, data.error_code)
+            LOGGER.debug("%s: the leader answers %s", self.where, name_of(data.error_code))
             self._pause()
             return False
         if data.diverging_epoch.epoch != NO_EPOCH:

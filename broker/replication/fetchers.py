@@ -28,6 +28,7 @@ from odradek.broker.replication.copy import Copy
 from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.apis.fetch import FETCH, PartitionData
+from odradek.protocol.errors import name_of
 
 LOGGER: Final = logging.getLogger(__name__)
 MAX_WAIT_MS: Final = 500
@@ -111,7 +112,8 @@ class ReplicaFetcher:
                 continue
             response = await connection.request(FETCH, version, request)
             if response.error_code:
-                LOGGER.info("broker %d refuses a fetch: %s", self._leader, response.error_code)
+                refusal = name_of(response.error_code)
+                LOGGER.info("broker %d refuses a fetch: %s", self._leader, refusal)
                 self._begin_session()
                 await trio.sleep(RECONNECT_SECONDS)
                 continue

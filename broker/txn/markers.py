@@ -48,7 +48,7 @@ from odradek.protocol.apis.txn import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, name_of
 
 NO_LEADER: Final = -1
 REQUESTS_IN_FLIGHT_MAX: Final = 5
@@ -333,12 +333,4 @@ def _enter(debt: Debt, partition: TopicIdPartition, code: int) -> None:
     elif code == ErrorCode.TRANSACTION_COORDINATOR_FENCED:
         debt.fenced.add(partition)
     else:
-        debt.trouble[partition] = _name_of(code)
-
-
-def _name_of(code: int) -> str:
-    """Return the name of an error code, which a newer broker may have sent."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"
+        debt.trouble[partition] = name_of(code)

@@ -117,7 +117,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         names = (
             topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
         )
-        behind._async._progress = lambda: behind._run_index
+        behind._follow_progress()
         behind._do(
             partial(
                 behind._async.subscribe,

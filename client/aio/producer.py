@@ -89,7 +89,7 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
         behind = self._behind
         loop = behind._loop
         if loop is not None:
-            loop.at_exit.pop(behind, None)
+            loop.at_exit.pop(behind._hosted.opened, None)
         try:
             await super()._leave(reason)
         finally:

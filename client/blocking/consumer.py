@@ -6,6 +6,7 @@ consumer and others, and what they raise leaves the call.
 
 import inspect
 import re
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -17,7 +18,7 @@ from odradek.client.blocking.one_thread import OneThread
 from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
 from odradek.client.consuming.consumer import Consumer as AsyncConsumer
 from odradek.client.consuming.deserializing import Deserializers, OnError
-from odradek.client.errors import Refused
+from odradek.client.errors import Closed, Refused
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.types import (
     ConsumerRecord,
@@ -51,7 +52,10 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
     ) -> None:
         ConsumerConfig(**options)  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
-        self._hosted = Hosted(lambda: AsyncConsumer(bootstrap, **options))
+        # Dropped as after an exception: the records that it has taken may not be processed.
+        self._hosted = Hosted(
+            lambda: AsyncConsumer(bootstrap, **options), dropped=Closed("it was dropped")
+        )
         self._run: list[ConsumerRecord] = []
         """Records that were taken for the program's thread, which deserializes them."""
         self._run_index = 0
@@ -112,7 +116,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         names = (
             topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
         )
-        self._async._progress = lambda: self._run_index
+        self._follow_progress()
         self._do(
             lambda: self._async.subscribe(
                 names,
@@ -121,6 +125,11 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
                 on_lost=self._here(on_lost),
             )
         )
+
+    def _follow_progress(self) -> None:
+        """Connect the trio consumer to the number of its records that the program has got."""
+        this = weakref.ref(self)  # what the loop has must not keep a consumer that is dropped
+        self._async._progress = lambda: 0 if (known := this()) is None else known._run_index
 
     def _here(self, callback: OnPartitions | None) -> OnPartitions | None:
         """Return the callback as the async consumer awaits it."""

@@ -1,7 +1,14 @@
-"""The trio object behind a blocking or asyncio one: entered, used and left in the loop's thread."""
+"""The trio object behind a blocking or asyncio one: entered, used and left in the loop's thread.
 
+Nothing in the loop refers to the program's object. So one that the program drops without closing it
+is collected, and a finaliser leaves the trio object: it must not keep its sockets for ever.
+"""
+
+import contextlib
 import os
 import threading
+import warnings
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
@@ -11,7 +18,8 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 import trio
 
 from odradek.client.blocking.loop import Loop, the_loop
-from odradek.client.errors import Closed
+from odradek.client.errors import Closed, OdradekError
+from odradek.client.journal import LOGGER
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -32,7 +40,7 @@ class _Stay(Generic[Resource]):
 
     async def begin(self, loop: Loop) -> None:
         """Start the task, and wait until the object is entered. Raises the error of entering."""
-        loop.start_soon(self._run)
+        loop.start_soon(self._run, loop)
         try:
             await self._entered.wait()
         except BaseException:
@@ -41,7 +49,7 @@ class _Stay(Generic[Resource]):
         if self._error is not None:
             raise self._error
 
-    async def _run(self) -> None:
+    async def _run(self, loop: Loop) -> None:
         try:
             with self._scope:
                 await self.resource.__aenter__()
@@ -55,6 +63,7 @@ class _Stay(Generic[Resource]):
         except BaseException as error:  # also a SystemExit of a callback: the program must get it
             self._error = error
         finally:
+            loop.at_exit.pop(self.resource, None)
             self._entered.set()
             self._left.set()
 
@@ -72,6 +81,26 @@ class _Stay(Generic[Resource]):
         if self._error is not None:
             raise self._error
 
+    async def end_dropped(self, error: BaseException | None) -> None:
+        """Leave an object that the program has dropped, as if by `error`."""
+        try:
+            await self.end((None if error is None else type(error), error, None))
+        except OdradekError as failure:
+            LOGGER.warning("closing %r, which was dropped, failed: %s", self.resource, failure)
+
+
+def _end_dropped(loop: Loop, stay: _Stay[Any], error: BaseException | None) -> None:
+    """Leave an object that the program has dropped without close. Every thread may call it."""
+    if loop.process_id != os.getpid() or not loop.is_running:
+        return  # after a fork the connections are the parent's; with its loop everything has ended
+    with contextlib.suppress(Closed):
+        loop.run_soon(loop.start_soon, stay.end_dropped, error)
+    warnings.warn(
+        f"{stay.resource!r} was dropped and not closed: use it in a `with` block, or call close",
+        ResourceWarning,
+        stacklevel=2,
+    )
+
 
 class Hosted(Generic[Resource]):
     """An async context manager that is entered and left in one task of the loop.
@@ -80,10 +109,15 @@ class Hosted(Generic[Resource]):
     connection.
     """
 
-    def __init__(self, make: Callable[[], Resource]) -> None:
+    def __init__(
+        self, make: Callable[[], Resource], *, dropped: BaseException | None = None
+    ) -> None:
+        """Host what `make` returns. If the program drops it, it is left as if by `dropped`."""
         self._make = make
+        self._dropped = dropped
         self._loop: Loop | None = None
         self._stay: _Stay[Resource] | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
         self._entering = threading.Lock()
         self._process_id = os.getpid()
         self.is_closed = False
@@ -147,6 +181,8 @@ class Hosted(Generic[Resource]):
         stay = _Stay(self._make())
         await stay.begin(loop)
         self._stay, self._loop = stay, loop
+        self._finalizer = weakref.finalize(self, _end_dropped, loop, stay, self._dropped)
+        self._finalizer.atexit = False
 
     def close(
         self,
@@ -176,6 +212,8 @@ class Hosted(Generic[Resource]):
         """Set it closed. Return the function that leaves it, in the loop's thread; None without."""
         is_open = not self.is_closed and self._stay is not None
         self.is_closed = True
+        if self._finalizer is not None:
+            self._finalizer.detach()
         if not is_open or self._loop is None or self._loop.process_id != os.getpid():
             return None
         assert self._stay is not None

@@ -24,7 +24,8 @@ from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
 import trio
 
-from odradek.client.errors import Closed
+from odradek.client.errors import Closed, Refused
+from odradek.client.green import why_not
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -46,10 +47,15 @@ class Loop:
     """A thread that runs a trio loop."""
 
     def __init__(self, clock: trio.abc.Clock | None = None) -> None:
-        """Start the thread. Raises `Closed` if the loop cannot start (no file descriptors left)."""
+        """Start the thread. Raises `Closed` if the loop cannot start (no file descriptors left).
+
+        Raises `Refused` if gevent or eventlet has patched what it needs.
+        """
+        if (why := why_not()) is not None:
+            raise Refused(why)
         self.process_id = os.getpid()
         self.at_exit: dict[object, Callable[[], None]] = {}
-        """The functions that are called if the process ends while their objects are open."""
+        """The functions that are called if the process ends while these trio objects are open."""
         self._lock = threading.Lock()
         self._waiting: dict[Callable[[Callable[[], Any]], object], None] = {}
         self._callers: dict[trio.lowlevel.Task, Callable[[Any], object]] = {}

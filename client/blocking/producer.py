@@ -9,6 +9,7 @@ result) empties the queue first.
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, Generic, Unpack
 
@@ -36,6 +37,17 @@ QUEUED_MAX: Final = 10_000
 NEVER: Final = float("inf")
 DRAINED_AT_ONCE: Final = 500
 """The records that are taken from the queue before other tasks of the loop run."""
+
+
+def _warn_at_exit(inner: AsyncProducer, queue: deque[Queued]) -> None:
+    """Log the records that may be lost because the process ends with an open producer."""
+    count = len(queue) + inner.unacknowledged
+    if count:
+        LOGGER.warning(
+            "%s not acknowledged when the process ended, and may be lost: use the "
+            "producer in a `with` block, or call close or flush",
+            records_were(count),
+        )
 
 
 class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
@@ -111,7 +123,7 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
     ) -> None:
         loop = self._loop
         if loop is not None:
-            loop.at_exit.pop(self, None)
+            loop.at_exit.pop(self._hosted.opened, None)
         try:
             self._hosted.close(exc_type, exc, traceback)
         finally:
@@ -132,17 +144,6 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
                 "%s lost because the producer was left without flush: not sent, the first to %s",
                 records_were(len(lost)),
                 loggable(lost[0].topic),
-            )
-
-    def _warn_at_exit(self) -> None:
-        """Log the records that may be lost because the process ends with an open producer."""
-        inner = self._hosted.opened
-        count = len(self._queue) + (inner.unacknowledged if inner is not None else 0)
-        if count and not self._is_transactional:
-            LOGGER.warning(
-                "%s not acknowledged when the process ended, and may be lost: use the "
-                "producer in a `with` block, or call close or flush",
-                records_were(count),
             )
 
     def send(
@@ -219,7 +220,9 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
             loop = self._hosted.loop
             loop.check_running()
             if self._loop is None:
-                loop.at_exit[self] = self._warn_at_exit
+                if not self._is_transactional:
+                    inner = self._async
+                    loop.at_exit[inner] = partial(_warn_at_exit, inner, self._queue)
                 self._current_time = loop.clock.current_time
                 self._loop = loop
 
