@@ -1,15 +1,16 @@
 """One broker: its parts, and the order in which they start and stop.
 
-Start: metadata store -> image -> logs (recovered) -> lead of every partition -> coordinators ->
-listener. Coordinators load their state partitions while clients are already served; a request whose
-state is not loaded yet is answered with COORDINATOR_LOAD_IN_PROGRESS, and the client retries.
+Start: metadata store -> image -> logs (recovered) -> registration -> lead of every partition ->
+ports of clients. Coordinators load their state partitions while clients are already served; a
+request whose state is not loaded yet is answered with COORDINATOR_LOAD_IN_PROGRESS, and the client
+retries.
 
 Stop, in the reverse order: no new client is served, requests under way are answered, coordinators
 end, logs are flushed and marked as closed cleanly.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,6 +48,10 @@ LOGGER: Final = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
 PEER_CONNECTIONS_MAX: Final = 1_000
+
+
+Port = tuple[str, int, Callable[[], None]]
+"""The host and port of a listener, and the function that opens it."""
 
 
 class CannotServe(Exception):
@@ -117,11 +122,13 @@ async def serve(
         await nursery.start(peers.run)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
-        listeners, here = await _listen_on_all(nursery, server, peer_server, address, config)
-        await nursery.start(membership.run, here, logs, coordinators)
+        bound = await _bind_all(nursery, server, peer_server, address, config)
+        await nursery.start(membership.run, bound.here, logs, coordinators)
+        for open_port in bound.client_ports:
+            open_port()
         started(
             Started(
-                listeners=listeners,
+                listeners=bound.listeners,
                 partition_count=partition_count,
                 recovered=partitions.recovered,
                 seconds=trio.current_time() - began,
@@ -159,20 +166,34 @@ def _peers(env: Env, core: Core, address: Address) -> Peers:
     return peers
 
 
-async def _listen_on_all(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """The ports that a broker has, and the broker as it registers.
+
+    The port for brokers is open: they connect as soon as they see the registration. `client_ports`
+    open those for clients. Before it is registered and leads what it is elected for, a broker could
+    give answers that are wrong and final.
+    """
+
+    listeners: tuple[Listener, ...]
+    here: BrokerImage
+    client_ports: Sequence[Callable[[], None]]
+
+
+async def _bind_all(
     nursery: trio.Nursery,
     server: Server,
     peer_server: Server,
     address: Address,
     config: BrokerConfig,
-) -> tuple[tuple[Listener, ...], BrokerImage]:
-    """Start the listeners. Return them as they are, and this broker as it registers."""
+) -> _Bound:
     nursery.start_soon(server.watch)
-    listening = []
+    listening, client_ports = [], []
     for listener in address.listeners:
-        host, port = await nursery.start(
+        host, port, open_port = await nursery.start(
             _listen, server, listener.host, listener.port, listener.name
         )
+        client_ports.append(open_port)
         listening.append(
             replace(
                 listener,
@@ -186,9 +207,10 @@ async def _listen_on_all(
     peer_port = 0
     if address.peer_port is not None:
         nursery.start_soon(peer_server.watch)
-        _, peer_port = await nursery.start(
+        _, peer_port, open_port = await nursery.start(
             _listen, peer_server, address.listeners[0].host, address.peer_port, None
         )
+        open_port()
     here = BrokerImage(
         node_id=config.node_id,
         host=first.advertised_host,
@@ -201,7 +223,7 @@ async def _listen_on_all(
             for each in listening
         ),
     )
-    return tuple(listening), here
+    return _Bound(listeners=tuple(listening), here=here, client_ports=client_ports)
 
 
 def _partitions(
@@ -260,12 +282,18 @@ async def _listen(
     host: str,
     port: int,
     listener: str | None,
-    task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[Port] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve one listener. Started with the host and port that are listened on."""
+    """Serve one listener. Started with the host and port that it has, and what opens it."""
 
-    def started(host: str, port: int) -> None:
-        task_status.started((host, port))
+    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
+        def open_or_explain() -> None:
+            try:
+                open_port()
+            except OSError as error:
+                raise _not_listened_on(host, port, error) from None
+
+        task_status.started((host, port, open_or_explain))
 
     try:
         await server.serve(host, port, started=started, listener=listener)
@@ -273,10 +301,14 @@ async def _listen(
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise CannotServe(
-            f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
-        ) from None
+        raise _not_listened_on(host, port, error) from None
+
+
+def _not_listened_on(host: str, port: int, error: BaseException) -> CannotServe:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return CannotServe(
+        f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
+    )
 
 
 def _follow_settings(core: Core, server: Server) -> None:

@@ -171,6 +171,12 @@ class Connection(Protocol):
     async def aclose(self) -> None: ...
 
 
+Bound = Callable[[str, int, Callable[[], None]], None]
+"""Called with the host and port of a listener, and a function that opens it.
+
+Connections are refused until that is called. It raises OSError."""
+
+
 class Network(Protocol):
     async def connect(self, host: str, port: int) -> Connection: ...
 
@@ -180,11 +186,11 @@ class Network(Protocol):
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        started: Callable[[str, int], None],
+        started: Bound,
     ) -> None:
         """Serve until cancelled; each connection gets its own task. Port 0 picks one.
 
-        `started` is called once with the host and port that are listened on.
+        `started` is called once, when the port is taken. Raises OSError.
         """
 
 

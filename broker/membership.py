@@ -115,9 +115,9 @@ class Membership:
                 nursery.start_soon(metadata.replace_silent_watches)
                 nursery.start_soon(logs.note_made)
                 await session.register(here)
-                nursery.start_soon(session.run)
                 nursery.start_soon(controller.run)
-                if here.peer_port:  # a broker that is alone has no followers to watch
+                if here.peer_port:  # the lease of a broker that is alone does not end
+                    nursery.start_soon(session.run)
                     nursery.start_soon(self.in_sync.run)
                     nursery.start_soon(self._refusals().run)
                     nursery.start_soon(self._end_with_the_disk)

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Connection, Disk, Env, MetaStore, OtherEnd
+from odradek.broker.env import Bound, Buffer, Connection, Disk, Env, MetaStore, OtherEnd
 
 T = TypeVar("T")
 Found = tuple[Any, ...]
@@ -142,18 +142,31 @@ class SystemNetwork:
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        started: Callable[[str, int], None],
+        started: Bound,
     ) -> None:
-        listeners = await _open_listeners(host, port)
+        listeners = await _bound_listeners(host, port)
         address = listeners[0].getsockname()
-        started(host if is_wildcard(host) else address[0], address[1])
+        is_open = trio.Event()
+
+        def open_port() -> None:
+            for listener in listeners:
+                listener.listen(BACKLOG)
+            is_open.set()
+
+        try:
+            started(host if is_wildcard(host) else address[0], address[1], open_port)
+            await is_open.wait()
+        except BaseException:
+            for listener in listeners:
+                listener.close()
+            raise
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(_accept, listener, handler, nursery)
 
 
-async def _open_listeners(host: str, port: int) -> list[socket.socket]:
-    """Open a listening socket for every address of `host`. Raises OSError."""
+async def _bound_listeners(host: str, port: int) -> list[socket.socket]:
+    """Bind a socket to every address of `host`. Raises OSError."""
     hosts = OF_BOTH_FAMILIES.get(host, (host,))
     found = [
         each
@@ -169,7 +182,7 @@ async def _open_listeners(host: str, port: int) -> list[socket.socket]:
 
 
 def _bind_all(found: Sequence[Found], *, may_lack_one: bool) -> list[socket.socket]:
-    """Listen on every address. Raises OSError.
+    """Bind a socket to every address. Raises OSError.
 
     `may_lack_one`: leave out a family that this machine does not have.
     """
@@ -202,7 +215,6 @@ def _bind(family: int, kind: int, protocol: int, address: Any) -> socket.socket:
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise

@@ -69,6 +69,8 @@ NOT_ENABLED: Final = "authentication is not enabled"
 
 LEASE_ATTEMPTS: Final = 3
 """Requests by which a lease is kept alive, if none before was answered."""
+LEASE_PAUSE_S: Final = 0.1
+"""The longest pause after one that has failed."""
 
 
 class EtcdRefused(KafkaError):
@@ -212,6 +214,8 @@ class EtcdGateway:
                     patience_s = drawn(self._rng, self._timeout_s)
                 with trio.move_on_after(patience_s):
                     await progress.wait()
+                    if not found:
+                        await trio.sleep(drawn(self._rng, LEASE_PAUSE_S))
                 progress = trio.Event()
             nursery.cancel_scope.cancel()
         if not found:

@@ -4,8 +4,8 @@ The embedded store keeps its contents here. The simulated store of the tests has
 and adds faults.
 
 Each change of keys is one revision. The latest changes are kept for watches; `compact` and the
-bound `CHANGES_MAX` forget the oldest ones. Leases end only when `expire` is called, so each user of
-the store calls it first. A watch calls it when the next lease is due.
+bound `CHANGES_MAX` forget the oldest ones. Leases end only when `expire` is called. A store whose
+leases have a time calls it first in each call, and its watches when the next lease is due.
 """
 
 from collections import deque
@@ -168,9 +168,10 @@ class KeysWatch(AsyncIterator[Changes]):
         prefix: str,
         from_revision: int,
         *,
-        expire: Callable[[], Awaitable[None]],
-        next_expiry: Callable[[], float],
+        expire: Callable[[], Awaitable[None]] | None = None,
+        next_expiry: Callable[[], float] = lambda: inf,
     ) -> None:
+        """`expire` is called when the next lease is due, at `next_expiry`."""
         self._keys = keys
         self._prefix = prefix
         self._next = from_revision
@@ -183,7 +184,7 @@ class KeysWatch(AsyncIterator[Changes]):
         while (changes := self._next_changes()) is None:
             with trio.move_on_at(self._next_expiry()) as waited:
                 await self._keys.changed()
-            if waited.cancelled_caught:
+            if waited.cancelled_caught and self._expire is not None:
                 await self._expire()
         return changes
 

@@ -5,7 +5,8 @@ by it, so nothing that an earlier run of the broker sent, or that it sends after
 declared dead, changes anything.
 
 A lease only says when others may elect another leader. A broker whose lease has ended does not stop
-by itself: it registers anew, and leads again what it is elected for after that.
+by itself: it registers anew, and leads again what it is elected for after that. It stops if another
+broker has taken its place meanwhile: a machine was cloned, say, and both have its data directory.
 """
 
 import logging
@@ -56,6 +57,8 @@ class Session:
         self._timeout_seconds = timeout_seconds
         self._before_registering = before_registering
         self._lease: int | None = None
+        self._granted: dict[int, None] = {}
+        """Every lease of this run."""
         self.epoch = 0
         """The broker epoch; 0 before the first registration."""
         self._kept_at = -inf
@@ -86,8 +89,8 @@ class Session:
     async def register(self, broker: BrokerImage) -> None:
         """Register this broker, and return when the image has it.
 
-        Takes the place of an earlier run with the same data directory. Raises `NodeIdTaken` if
-        another data directory has the node id and stays alive for longer than its lease.
+        Takes the place of an earlier run with the same data directory and address at once. Raises
+        `NodeIdTaken` if another broker has the node id and stays alive for longer than its lease.
         """
         self._broker = replace(broker, lease=self._broker.lease)
         key = broker_key(broker.node_id)
@@ -96,24 +99,55 @@ class Session:
             try:
                 values, revision = await self._store.range(key)
                 found = values.get(key)
-                if found is None or self._is_ours(found):
+                if found is None or self._has_ended(key, found):
                     if await self._put(key, found):
                         return
                 elif trio.current_time() > deadline:
-                    other = read_broker(key, found)
-                    raise NodeIdTaken(
-                        f"A broker with node.id {self._broker.node_id} is alive at "
-                        f"{other.host}:{other.port}, with another data directory. Give this "
-                        "one another node.id."
-                    )
+                    raise self._taken_by(key, found)
                 self._metadata.heard_of(revision)
             except (KafkaError, LeaseExpired) as error:
                 LOGGER.warning("this broker cannot register yet: %s", error)
             await trio.sleep(RETRY_SECONDS)
 
-    def _is_ours(self, found: Versioned) -> bool:
-        key = broker_key(self._broker.node_id)
+    def _has_ended(self, key: str, found: Versioned) -> bool:
+        """Return True if the broker of a registration is this one, or an earlier run of it.
+
+        An earlier run at the same address has ended: this one has its ports. One at another
+        address may be alive, with a copy of the data directory: its lease decides. Raises
+        `NodeIdTaken` if that one has come after this one.
+        """
+        if not self._is_of_this_directory(key, found):
+            return False
+        other = read_broker(key, found)
+        if other.lease in self._granted:
+            return True
+        if self.epoch:
+            raise self._taken_by(key, found)
+        return _address(other) == _address(self._broker)
+
+    def _is_of_this_directory(self, key: str, found: Versioned) -> bool:
         return bool(read_fields(key, found).get("directory") == self._directory_id)
+
+    def _taken_by(self, key: str, found: Versioned) -> NodeIdTaken:
+        other = read_broker(key, found)
+        if self._is_of_this_directory(key, found):
+            what = "a copy of this one's data directory. Stop one of the two, for good"
+        else:
+            what = "another data directory. Give this one another node.id"
+        return NodeIdTaken(
+            f"A broker with node.id {other.node_id} is alive at {other.host}:{other.port}, with "
+            f"{what}."
+        )
+
+    async def _check_place(self) -> None:
+        """Raise `NodeIdTaken` if another broker has registered in the place of this one."""
+        here = self._metadata.image.broker(self._broker.node_id)
+        if here is None or here.epoch <= self.epoch or here.lease in self._granted:
+            return
+        key = broker_key(here.node_id)
+        found = (await self._store.range(key))[0].get(key)
+        if found is not None and found.create_revision == here.epoch:
+            raise self._taken_by(key, found)
 
     async def _put(self, key: str, found: Versioned | None) -> bool:
         """Write the registration anew. Return False if another broker was quicker."""
@@ -125,6 +159,7 @@ class Session:
             return False
         asked_at = trio.current_time()
         lease = await self._store.grant_lease(max(1, ceil(self._timeout_seconds)))
+        self._granted[lease] = None
         # The image may show the registration before its answer is here.
         self._broker = replace(self._broker, lease=lease)
         value = pack_broker(self._broker, self._directory_id)
@@ -139,23 +174,35 @@ class Session:
         return True
 
     async def run(self) -> None:
-        """Keep the lease alive until cancelled, and register anew if it has ended."""
+        """Keep the lease alive until cancelled, and register anew if it has ended.
+
+        Raises `NodeIdTaken` if another broker takes the place of this one.
+        """
+        interval = pause = self._timeout_seconds * KEPT_AT
         while True:
-            await trio.sleep(self._timeout_seconds * KEPT_AT)
+            await trio.sleep(pause)
+            pause = interval
             if self._lease is None:
                 await self.register(self._broker)
                 continue
             asked_at = trio.current_time()
+            left = self._kept_at + self._timeout_seconds - asked_at
             try:
-                with trio.fail_after(self._timeout_seconds):
+                with trio.fail_after(max(left, interval)):
+                    await self._check_place()
                     self._metadata.is_at(await self._store.keep_lease(self._lease))
                 self._kept_at = asked_at
+                pause = max(0.0, asked_at + interval - trio.current_time())
             except LeaseExpired:
                 LOGGER.warning("the lease of this broker has ended: it registers anew")
                 self._lease = None
                 await self.register(self._broker)
             except (KafkaError, trio.TooSlowError) as error:
-                LOGGER.warning("the lease of this broker could not be kept alive: %s", error)
+                LOGGER.warning(
+                    "the lease of this broker could not be kept alive: %s",
+                    error if isinstance(error, KafkaError) else "no answer before its end",
+                )
+                pause = RETRY_SECONDS
 
     async def leave(self) -> None:
         """Announce that this broker stops, so that others lead what it leads.
@@ -173,3 +220,7 @@ class Session:
         if self._lease is not None:
             await self._store.revoke_lease(self._lease)
             self._lease = None
+
+
+def _address(broker: BrokerImage) -> tuple[object, ...]:
+    return broker.host, broker.port, broker.peer_host, broker.peer_port

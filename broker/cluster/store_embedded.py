@@ -16,13 +16,15 @@ renamed over them. At every moment the directory has two complete files with the
 Leftovers with `.new` are removed.
 
 Watches and leases are in memory (`keys_in_memory.py`). The keys of a lease are not written to the
-files: the only process that can hold a lease is this one, so its keys end with it. A revision in
-which only such keys changed can be given again after a restart. No other key has that revision.
+files: the only process that can hold a lease is this one, so its keys end with it, and not before.
+A revision in which only such keys changed can be given again after a restart. No other key has that
+revision.
 """
 
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 import trio
@@ -95,7 +97,6 @@ class EmbeddedStore:
 
     async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
         await trio.lowlevel.checkpoint()
-        self._expire_nowait()
         return self._keys.starting_with(prefix), self._keys.revision
 
     async def txn(
@@ -106,7 +107,6 @@ class EmbeddedStore:
         lease: int | None = None,
     ) -> tuple[bool, int]:
         async with self._writing, _uninterrupted():
-            self._keys.expire(trio.current_time())
             if not self._keys.hold(compares):
                 return False, self._keys.revision
             if lease is not None:
@@ -131,12 +131,15 @@ class EmbeddedStore:
         }
 
     async def grant_lease(self, ttl_s: int) -> int:
+        """Return a lease that ends with this process, which nobody else can take the place of.
+
+        It does not end by time: a machine that slept, or a process that was stopped, goes on.
+        """
         await trio.lowlevel.checkpoint()
-        return self._keys.grant(ttl_s, trio.current_time())
+        return self._keys.grant(inf, trio.current_time())
 
     async def keep_lease(self, lease: int) -> int:
         await trio.lowlevel.checkpoint()
-        self._expire_nowait()
         self._keys.keep(lease, trio.current_time())
         return self._keys.revision
 
@@ -149,22 +152,7 @@ class EmbeddedStore:
 
     @contextlib.asynccontextmanager
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[AsyncIterator[Changes]]:
-        yield KeysWatch(
-            self._keys,
-            prefix,
-            from_revision,
-            expire=self._expire,
-            next_expiry=self._keys.next_expiry,
-        )
-
-    async def _expire(self) -> None:
-        async with self._writing:
-            self._keys.expire(trio.current_time())
-
-    def _expire_nowait(self) -> None:
-        """End leases, unless the next revision is being written: it has its number already."""
-        if not self._writing.locked():
-            self._keys.expire(trio.current_time())
+        yield KeysWatch(self._keys, prefix, from_revision)
 
     def close(self) -> None:
         for file in self._files:

@@ -193,6 +193,7 @@ class ClusterTopics:
         The store may take fewer at once. If it refuses the rest, the topic has grown less.
         """
         async with self._one_change():
+            self._check_registered()
             topic = self._existing(name)
             have = len(topic.partitions)
             if name in INTERNAL_TOPICS:
@@ -285,7 +286,15 @@ class ClusterTopics:
     def _check_room(self, added: int) -> None:
         check_room(self.image.partition_count, added, self._config.max_broker_partitions)
 
+    def _check_registered(self) -> None:
+        """Raise KafkaError, which clients retry, while no broker is known that takes replicas."""
+        if not self._broker_ids():
+            raise KafkaError(
+                ErrorCode.NOT_CONTROLLER, "No broker is registered at this moment. Try again."
+            )
+
     def _planned(self, wanted: WantedTopic) -> TopicImage:
+        self._check_registered()
         count = planned_partition_count(
             wanted, default=self._config.num_partitions, brokers=self._broker_ids()
         )

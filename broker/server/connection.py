@@ -351,7 +351,12 @@ class ClientConnection(Allowance):
         request = await self._messages.parse(frame)
         self._serving_key = request.api.key
         try:
-            handler = self._handlers[request.api.key]
+            handler = self._handlers.get(request.api.key)
+            if handler is None:
+                raise ProtocolError(
+                    f"{request.api.name} is not served on the port for brokers "
+                    "(inter.broker.listener.port); clients connect to another one (--listen)"
+                )
             answer = await handler(self._context_of(request), request.body)
         except Exception as error:
             self._blame(request, error)

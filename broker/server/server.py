@@ -10,7 +10,7 @@ import trio
 from odradek.broker.api.context import Core, Handler
 from odradek.broker.api.versions import apis_of
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import Connection, Network, Offload, inline
+from odradek.broker.env import Bound, Connection, Network, Offload, inline
 from odradek.broker.server.connection import ClientConnection, Limits
 from odradek.broker.server.memory import Memory
 from odradek.broker.turns import Turns
@@ -88,7 +88,7 @@ class Server:
         host: str,
         port: int,
         *,
-        started: Callable[[str, int], None],
+        started: Bound,
         listener: str | None = None,
     ) -> None:
         """Serve a listener until cancelled. `watch` must run meanwhile.

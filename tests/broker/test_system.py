@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -33,10 +34,12 @@ async def connected(nursery: trio.Nursery) -> tuple[Connection, Connection]:
         ends.send_nowait(connection)
         await trio.sleep_forever()
 
+    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
+        open_port()
+        ports.send_nowait(port)
+
     async def listen() -> None:
-        await network.listen(
-            "127.0.0.1", 0, handler, started=lambda host, port: ports.send_nowait(port)
-        )
+        await network.listen("127.0.0.1", 0, handler, started=started)
 
     nursery.start_soon(listen)
     client = await network.connect("127.0.0.1", await arrived.receive())
@@ -123,7 +126,7 @@ async def test_a_port_that_is_taken_is_an_os_error() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use"):
             await SystemNetwork().listen(
-                "127.0.0.1", port, _nothing, started=lambda host, port: None
+                "127.0.0.1", port, _nothing, started=lambda host, port, open_port: None
             )
 
 

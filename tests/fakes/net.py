@@ -5,7 +5,7 @@ from typing import Protocol
 
 import trio
 
-from odradek.broker.env import Buffer, Connection, OtherEnd
+from odradek.broker.env import Bound, Buffer, Connection, OtherEnd
 
 
 class FakeConnection:
@@ -147,9 +147,9 @@ class FakeNetwork:
         port: int,
         handler: _Handler,
         *,
-        started: Callable[[str, int], None],
+        started: Bound,
     ) -> None:
-        started(host, port or 9092)
+        started(host, port or 9092, lambda: None)
         async with trio.open_nursery() as nursery:
             async for connection in self._arrived:
                 nursery.start_soon(self._serve, connection, handler)

@@ -142,11 +142,24 @@ METADATA_BUGS: Final = (
         tests=(f"{IN_FILES}the_keys_of_a_lease_end_with_the_process",),
     ),
     Planted(
-        bug="a lease expires with the revision that a write has been given",
-        file=EMBEDDED,
-        old="        if not self._writing.locked():\n",
-        new="        if True:\n",
-        tests=(f"{IN_FILES}a_lease_that_expires_during_a_write_waits_for_it",),
+        bug="a topic with a damaged key is taken for a deleted one",
+        file="broker/cluster/metadata.py",
+        old="                continue\n            if topic is None:\n",
+        new="                topic = None\n            if topic is None:\n",
+        tests=(
+            "tests/broker/cluster/test_foreign_values.py::test_"
+            "a_topic_whose_key_of_a_partition_is_gone_is_not_taken_for_a_deleted_one",
+        ),
+    ),
+    Planted(
+        bug="a copy of a data directory takes the place of the original",
+        file="broker/cluster/session.py",
+        old="return _address(other) == _address(self._broker)",
+        new="return True",
+        tests=(
+            "tests/broker/cluster/test_session.py::test_"
+            "a_copy_of_a_data_directory_does_not_take_the_place_of_a_live_broker",
+        ),
     ),
     Planted(
         bug="a key that was written anew goes with the lease that it had before",

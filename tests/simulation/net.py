@@ -16,7 +16,7 @@ from zlib import crc32
 
 import trio
 
-from odradek.broker.env import Buffer, Connection, OtherEnd
+from odradek.broker.env import Bound, Buffer, Connection, OtherEnd
 
 Handler = Callable[[Connection], Awaitable[None]]
 Link = tuple[str, str]  # sender, receiver
@@ -271,14 +271,17 @@ class Host:
         port: int,
         handler: Handler,
         *,
-        started: Callable[[str, int], None],
+        started: Bound,
     ) -> None:
         life = self.life
         self.check(life)
         arrivals, accepted = trio.open_memory_channel[End](BACKLOG)
         async with trio.open_nursery() as nursery:
-            self.listeners[port] = arrivals
-            started(host, port)
+
+            def open_port() -> None:
+                self.listeners[port] = arrivals
+
+            started(host, port, open_port)
             try:
                 async for end in accepted:
                     nursery.start_soon(self._serve, end, handler)

@@ -9,7 +9,12 @@ from trio.testing import MockClock
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.session import NodeIdTaken, Session
 from odradek.broker.cluster.store import broker_key, unpack
-from tests.broker.cluster.members import has_nothing_to_leave, metadata_of
+from tests.broker.cluster.members import (
+    ReadMetadata,
+    has_nothing_to_leave,
+    metadata_of,
+    nothing,
+)
 from tests.fakes.meta_store import FakeMetaStore
 
 TIMEOUT_SECONDS = 3
@@ -66,9 +71,72 @@ async def test_a_broker_takes_the_place_of_its_earlier_run_at_once(
 ) -> None:
     store = FakeMetaStore()
     first, second = await session_of(store, "a"), await session_of(store, "a")
-    await first.register(broker_at("first"))
+    await first.register(broker_at("here"))
     began_at = trio.current_time()
-    await second.register(broker_at("second"))
+    await second.register(broker_at("here"))
     assert trio.current_time() == began_at
-    assert unpack(store.values[KEY].value)["host"] == "second"
     assert second.epoch > first.epoch
+
+
+async def test_an_earlier_run_at_another_address_is_awaited_as_long_as_its_lease(
+    autojump_clock: MockClock,
+) -> None:
+    store = FakeMetaStore()
+    first, second = await session_of(store, "a"), await session_of(store, "a")
+    await first.register(broker_at("first"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(second.register, broker_at("second"))
+        await trio.sleep(TIMEOUT_SECONDS - 1)
+        assert unpack(store.values[KEY].value)["host"] == "first"
+    assert trio.current_time() < 2 * TIMEOUT_SECONDS
+    assert unpack(store.values[KEY].value)["host"] == "second"
+
+
+async def test_a_copy_of_a_data_directory_does_not_take_the_place_of_a_live_broker(
+    autojump_clock: MockClock,
+) -> None:
+    """It did: the first served nothing any more, and both had acknowledged the same offsets."""
+    store = FakeMetaStore()
+    first, copy = await session_of(store, "a"), await session_of(store, "a")
+    await first.register(broker_at("first"))
+    registered = dict(store.values)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.run)
+        with trio.fail_after(3 * TIMEOUT_SECONDS), pytest.raises(NodeIdTaken) as refused:
+            await copy.register(broker_at("second"))
+        nursery.cancel_scope.cancel()
+    assert "alive at first:9092, with a copy of this one's data directory" in str(refused.value)
+    assert store.values == registered
+
+
+async def test_a_broker_whose_place_was_taken_says_so_and_stops(
+    autojump_clock: MockClock,
+) -> None:
+    """It served nothing and said nothing. A clone may have the same address, too."""
+    store = FakeMetaStore()
+    first, copy = await session_of(store, "a"), await session_of(store, "a")
+    await first.register(broker_at("here"))
+    await copy.register(broker_at("here"))
+    metadata = first._metadata
+    assert isinstance(metadata, ReadMetadata)
+    await metadata.read_anew(nothing)
+    with trio.fail_after(3 * TIMEOUT_SECONDS), pytest.raises(NodeIdTaken, match="a copy of this"):
+        await first.run()
+
+
+async def test_a_lease_is_kept_although_answers_take_nearly_as_long_as_it_lasts(
+    autojump_clock: MockClock,
+) -> None:
+    """Each call was given up after a third of the lease, and the next ones, too."""
+    store = FakeMetaStore(timeout_s=60)
+    session = await session_of(store, "a")
+    await session.register(broker_at("here"))
+    epoch = session.epoch
+    store.delay_s = lambda: 0.7
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.run)
+        for _ in range(100):
+            await trio.sleep(0.5)
+            assert not session.has_lapsed
+        nursery.cancel_scope.cancel()
+    assert session.epoch == epoch

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.cluster import store_embedded
 from odradek.broker.cluster.store_embedded import (
@@ -461,12 +462,13 @@ async def test_registering_under_a_lease_needs_no_room_on_the_disk() -> None:
     assert disk.operations == before
 
 
-async def test_a_lease_that_expires_during_a_write_waits_for_it() -> None:
-    """The write has its revision already."""
-    disk = FakeDisk()
-    store = await EmbeddedStore.open(disk, "/data")
-    await store.txn([], {"/leased": b"1"}, lease=await store.grant_lease(1))
-    async with store._writing:
-        await trio.sleep(1.1)
-        assert list((await contents(store))[0]) == ["/leased"]
-    assert (await contents(store)) == ({}, 2)
+async def test_a_lease_does_not_end_with_a_pause_of_the_process(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """After three seconds of sleep a broker without etcd led nothing, and knew no broker."""
+    store = await EmbeddedStore.open(FakeDisk(), "/data")
+    lease = await store.grant_lease(1)
+    await store.txn([], {"/leased": b"1"}, lease=lease)
+    await trio.sleep(86_400)
+    assert list((await store.range("/"))[0]) == ["/leased"]
+    assert await store.keep_lease(lease) == 1

@@ -60,7 +60,7 @@ async def serving(*, watched: bool = True, **properties: str) -> AsyncIterator[P
     )
 
     async def serve() -> None:
-        await server.serve("127.0.0.1", 0, started=lambda host, port: None)
+        await server.serve("127.0.0.1", 0, started=lambda host, port, open_port: open_port())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)

@@ -38,6 +38,12 @@ def seen(changes: Changes) -> tuple[int, dict[str, bytes | None]]:
     }
 
 
+LEASES_END = pytest.mark.parametrize(
+    "under_test", ["simulated", pytest.param("etcd", marks=pytest.mark.peers)], indirect=True
+)
+"""Those of the embedded store do not end by time."""
+
+
 async def next_changes(watch: AsyncIterator[Changes]) -> tuple[int, dict[str, bytes | None]]:
     """Return the next item that is no progress notice."""
     with trio.fail_after(HANGS_S):
@@ -133,6 +139,7 @@ async def test_a_transaction_that_is_too_large_is_refused_as_a_whole(store: Meta
 # leases
 
 
+@LEASES_END
 async def test_the_keys_of_a_lease_go_when_it_is_not_kept(under_test: StoreUnderTest) -> None:
     store = under_test.store
     lease = await store.grant_lease(under_test.shortest_ttl_s)
@@ -283,6 +290,7 @@ async def test_two_watches_return_the_same_changes(store: MetaStore) -> None:
     assert [revision for revision, _ in got[0]] == [before + 1 + number for number in range(20)]
 
 
+@LEASES_END
 async def test_a_watch_sees_a_lease_expire(under_test: StoreUnderTest) -> None:
     store = under_test.store
     lease = await store.grant_lease(under_test.shortest_ttl_s)
