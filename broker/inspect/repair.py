@@ -27,6 +27,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
 from odradek.broker.storage.files import GAPS, LOG, OpenFiles, file_path, name_of, offsets_in
 from odradek.broker.storage.good_batches import good_batches
+from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.leader_epochs import OFFSET_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
@@ -34,7 +35,13 @@ from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.tail import CHUNK_BYTES, examine_tail, find_batch, keep_bytes, keep_file
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from odradek.protocol.errors import KafkaError, ProtocolError
-from odradek.protocol.state_topics import INTERNAL_TOPICS
+from odradek.protocol.state_topics import (
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    state_partition,
+    transaction_partition,
+)
+from odradek.protocol.text import printable
 
 NONE: Final = -1
 OWNERS_MAX: Final = 1_000
@@ -70,6 +77,7 @@ class Survey:
     is_copy: bool
     """True if offsets may be missing in the last segment, too (`GAPS`)."""
     checkpoint: Checkpoint | None
+    identity: Identity | None
     bases: list[int]
     damages: list[Damage] = field(default_factory=list)
     log_end_offset: int = 0
@@ -113,6 +121,7 @@ async def survey_log(disk: Disk, directory: str) -> Survey:
         or (checkpoint is not None and checkpoint.clean_offset > checkpoint.log_start_offset),
         is_copy=disk.exists(f"{directory}/{GAPS}"),
         checkpoint=checkpoint,
+        identity=identity,
         bases=bases,
         problems=small.problems,
         wrong_files=small.wrong,
@@ -135,6 +144,7 @@ class _Walk:
         self._transactions = FoundTransactions()
         self._epoch = NONE
         self._next_offset = NONE
+        self._is_misplaced = False
         self._good: list[tuple[int, BatchHeader]] = []
         """The good batches of the current segment, with their positions."""
 
@@ -260,19 +270,36 @@ class _Walk:
     def _see(self, batch: FoundBatch) -> None:
         found = self._found
         self._transactions.see(batch)
-        if not found.damages:
+        found.batches_behind += bool(found.damages)
+        if not found.is_internal or batch.header.is_control:
             return
-        found.batches_behind += 1
-        if found.is_internal and not batch.header.is_control:
-            try:
-                records = batch.records()
-                described = [describe_record(record, found.topic) for record in records]
-            except (KafkaError, ProtocolError):
-                return
-            for facts in described:
-                owner = facts.get("transactional_id", facts.get("group"))
-                if owner is not None and len(found.owners_behind) < OWNERS_MAX:
-                    found.owners_behind[str(owner)] = None
+        try:
+            described = [describe_record(record, found.topic) for record in batch.records()]
+        except (KafkaError, ProtocolError):
+            return
+        for facts in described:
+            owner = facts.get("transactional_id", facts.get("group"))
+            if owner is None:
+                continue
+            if found.damages and len(found.owners_behind) < OWNERS_MAX:
+                found.owners_behind[str(owner)] = None
+            if not self._is_misplaced and found.identity is not None:
+                self._check_place(str(owner), found.identity)
+
+    def _check_place(self, owner: str, identity: Identity) -> None:
+        """Note that a partition of a state topic has records of an id that another one keeps."""
+        count = identity.partition_count
+        if identity.where.topic == TRANSACTION_STATE_TOPIC:
+            index = transaction_partition(owner, count, by_tag=identity.is_by_tag)
+        else:
+            index = state_partition(owner, count)
+        if index != identity.where.partition:
+            self._is_misplaced = True
+            self._found.problems.append(
+                f"It has records of {printable(owner)!r}, which {identity.where.topic}-{index} "
+                "keeps: it may be the log of that partition. No repair mends this; put the right "
+                "files back."
+            )
 
 
 # Repair

@@ -100,6 +100,9 @@ def _see_checkpoint(found: Surveyed, path: str) -> None:
     if checkpoint is None:
         found.problems.append(f"{path}/{CHECKPOINT} is damaged")
         return
+    if not checkpoint.is_of(found.where, found.topic_id or checkpoint.topic_id):
+        found.problems.append(f"{path}/{CHECKPOINT} is that of {checkpoint.owner}")
+        return
     found.topic_id = found.topic_id or checkpoint.topic_id
     found.is_compacted |= checkpoint.clean_offset > checkpoint.log_start_offset
     for start in checkpoint.epochs:

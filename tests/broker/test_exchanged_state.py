@@ -5,7 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from odradek.broker.inspect.log_command import log
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client.blocking import Producer
 from odradek.protocol.state_topics import (
@@ -77,6 +79,7 @@ def test_ids_that_another_partition_keeps_take_theirs_offline(
         fill(broker)
         assert "is offline" not in broker.log
         broker.stop()
+        assert "No log is damaged" in CliRunner().invoke(log, ["repair", str(tmp_path)]).output
         exchange(tmp_path, topic)
         broker.start()
         until = time.monotonic() + DEADLINE_SECONDS
@@ -86,3 +89,7 @@ def test_ids_that_another_partition_keeps_take_theirs_offline(
         for index in range(2):
             assert f"{topic}-{index} has records of" in broker.log
             assert f"which {topic}-{1 - index} keeps" in broker.log
+        broker.stop()
+        shown = CliRunner().invoke(log, ["repair", str(tmp_path)])
+        assert shown.exit_code == 1
+        assert shown.output.count("it may be the log of that partition") == 2

@@ -16,12 +16,14 @@ import trio
 
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.cluster.two_copies import DamagedStore
+from odradek.broker.inspect.repair import repair, survey_log
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage import small_file
 from odradek.protocol.batch import crc_is_good, iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.test_topic_logs import Node
-from tests.broker.storage.samples import Client, batch
+from tests.broker.storage.samples import Client, batch, read_all
+from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk
 
 DATA: Final = "/data"
@@ -179,6 +181,23 @@ def names_like(here: Directory, kind: str) -> list[str]:
     return [name for name, data in found.items() if data]
 
 
+async def check_repair(disk: FakeDisk, right: Served, *, is_other: bool) -> None:
+    """Check that `odradek log repair` sees what is wrong, and mends it without inventing anything.
+
+    `is_other`: the batches are those of another log, and it takes them for right when told to.
+    """
+    found = await survey_log(disk, directory(VICTIM))
+    assert found.is_damaged
+    await repair(disk, found, leaves_out=not found.overlaps, now_ms=START_MS)
+    assert not (await survey_log(disk, directory(VICTIM))).is_damaged
+    disk.kill()
+    node = await Node.start(disk)
+    partition = node.partitions.get(*VICTIM)
+    assert partition.log_start_offset >= DELETED_BELOW
+    for header, data in await read_all(partition):
+        assert (header.base_offset, data) in right or not header.record_count or is_other
+
+
 @pytest.mark.parametrize("kind", [*SMALL_FILES, *SEGMENT_FILES])
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
@@ -211,7 +230,10 @@ async def test_a_wrong_file_takes_no_other_partition_offline_and_is_not_served_a
                 assert found in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
                 is_rot = damage is flipped and kind == ".log"  # the scrubber finds it
                 assert is_rot or "t-0" in caplog.text, name
-                continue
+                here.disk.kill()
+                is_other = damage is exchanged and kind == ".log"
+                await check_repair(here.disk, right, is_other=is_other)
+                break
             if is_killed and kind == ".log" and where == VICTIM:
                 right = right[: len(found)]  # the last batches may look like a torn write
             assert found == right, (name, where, len(found), len(right))
