@@ -328,11 +328,15 @@ class Kip848Member:
         )
 
     def _names_of(self, wanted: set[UUID]) -> dict[UUID, str]:
-        return {
-            topic.topic_id: name
-            for name, topic in self._cluster.metadata.topics.items()
-            if topic.topic_id in wanted
-        }
+        """Return the names of topics, as far as they are known.
+
+        A topic keeps its name here when it is deleted. Only the coordinator takes its partitions
+        away, and Kafka does not if the topic was made anew before it looked: then it assigns the
+        new one to no member, and a member that had given up the old one would wait for ever.
+        """
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        names |= {topic.topic_id: name for name, topic in self._cluster.metadata.topics.items()}
+        return {topic_id: names[topic_id] for topic_id in wanted if topic_id in names}
 
     def _offer(self) -> None:
         """Let the next poll take the assignment, if the program does not have it."""

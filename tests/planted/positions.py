@@ -42,6 +42,16 @@ POSITION_BUGS: Final = (
         tests=(f"{READING}a_broker_that_is_behind_does_not_bring_a_deleted_topic_back",),
     ),
     Planted(
+        bug="a member gives up by itself what it has of a deleted topic",
+        file="client/grouping/kip848_member.py",
+        old="        names = {topic_id: name for name, topic_id in self._topic_ids.items()}\n",
+        new="        names: dict[UUID, str] = {}\n",
+        tests=(
+            "tests/client/grouping/test_kip848_member.py::test_"
+            "a_member_keeps_what_it_has_of_a_deleted_topic_until_the_coordinator_takes_it",
+        ),
+    ),
+    Planted(
         bug="an offset of a deleted topic is stored for the one that has its name",
         file="client/grouping/commits.py",
         old="        outdated = outdated_in(self._cluster, offsets)\n",

@@ -333,6 +333,23 @@ async def test_a_compiled_pattern_is_matched_here_and_a_subscription_pattern_by_
         assert group.asked(METADATA)[-1].topics is None  # the name may be any
 
 
+async def test_a_member_keeps_what_it_has_of_a_deleted_topic_until_the_coordinator_takes_it(
+    autojump_clock: MockClock, group: FakeConsumerGroup
+) -> None:
+    """It gave its partitions up, and Kafka never gave it those of the topic that was made anew."""
+    group.share = [ZERO, ONE]
+    async with joined(group, metadata_max_age_ms=1_000) as (consumer, told):
+        group.topics.clear()
+        until = trio.current_time() + 10
+        while trio.current_time() < until:
+            await consumer.poll(100)
+        assert told == [("assigned", [ZERO, ONE])]
+        group.share = []
+        while len(told) < 2:
+            await consumer.poll(100)
+        assert told[1:] == [("revoked", [ZERO, ONE])]
+
+
 async def test_a_partition_of_a_topic_without_a_name_follows_when_it_has_one(
     autojump_clock: MockClock, group: FakeConsumerGroup
 ) -> None:
