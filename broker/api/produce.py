@@ -10,7 +10,8 @@ acks=0 has no answer; an error closes the connection, as Kafka does.
 A transactional batch must belong to a transaction that its coordinator knows (KIP-890). The first
 of a producer in a partition is checked: up to version 11 that the client has added the partition;
 from version 12 on (transaction version 2) the partition is added for it, which waits for the
-completion of the transaction before, if need be. A batch is refused if a marker was written between
+completion of the transaction before, if need be: for at most `transaction.concurrent.wait.ms`, as
+the request's own time-out is for its replicas. A batch is refused if a marker was written between
 check and append (KAFKA-14884).
 
 Versions: 8 has a sentence for an error, and names the records for which a batch is refused; 10
@@ -53,8 +54,10 @@ from odradek.broker.api.produce_batches import (
 from odradek.broker.api.transactional import (
     PRODUCE_ADDS_FROM,
     log_refusal,
+    ms_until,
     note_opener,
     produce_code,
+    waits_for_transaction_until,
 )
 from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
@@ -118,11 +121,12 @@ async def produce(
         for batch in batches:
             batch.error = refusal
     start = 0
+    admitted_by = waits_for_transaction_until(context, request.timeout_ms)
     while start < len(batches):
         if start:
             await trio.lowlevel.checkpoint()
         end = await recompress_some(context, batches, start)
-        await _append_some(context, request, producer, batches[start:end])
+        await _append_some(context, request, producer, batches[start:end], admitted_by)
         start = end
 
     if request.acks == 0:
@@ -208,13 +212,14 @@ async def _append_some(
     request: ProduceRequest,
     producer: ProducerIdAndEpoch | None,
     batches: Sequence[Batch],
+    admitted_by: float,
 ) -> None:
     """Let batches into the transaction of `producer` and append them.
 
     There is no checkpoint between the two.
     """
     if producer is not None:
-        await _admit(context, request, producer, batches)
+        await _admit(context, request, producer, batches, admitted_by)
     for batch in batches:
         if batch.error is None:
             _append(context, request, batch)
@@ -229,6 +234,7 @@ async def _admit(
     request: ProduceRequest,
     producer: ProducerIdAndEpoch,
     batches: Sequence[Batch],
+    admitted_by: float,
 ) -> None:
     """Refuse the transactional batches whose partitions their transaction does not have."""
     assert request.transactional_id is not None
@@ -244,7 +250,7 @@ async def _admit(
             if batch.partition is not None
         },
         adds=context.api_version >= PRODUCE_ADDS_FROM,
-        patience_ms=max(request.timeout_ms, 0),
+        patience_ms=ms_until(admitted_by),
     )
     for batch in asking:
         assert batch.partition is not None

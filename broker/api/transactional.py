@@ -7,6 +7,8 @@ INVALID_TXN_STATE.
 
 from typing import Final
 
+import trio
+
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -62,6 +64,23 @@ def log_refusal(
     why = transactions.why_refused(transactional_id, producer) or error.message
     transactions.log_refused(transactional_id, what, context.client, why)
     return why
+
+
+def waits_for_transaction_until(context: RequestContext, timeout_ms: int | None = None) -> float:
+    """Return the time until which a request waits while a transaction is being completed.
+
+    It is one time for all parts of the request. `timeout_ms`: the request's own time-out, if it has
+    one, which is only a limit here: what the request may wait for is replicas.
+    """
+    patience_ms = context.core.config.transaction_concurrent_wait_ms
+    if timeout_ms is not None:
+        patience_ms = min(patience_ms, max(timeout_ms, 0))
+    return trio.current_time() + patience_ms / 1000
+
+
+def ms_until(time: float) -> int:
+    """Return the milliseconds that are left until a time of trio's clock; 0 if it is over."""
+    return max(0, round((time - trio.current_time()) * 1000))
 
 
 def produce_code(code: ErrorCode, version: int) -> ErrorCode:

@@ -30,7 +30,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.transactional import code_for
+from odradek.broker.api.transactional import code_for, ms_until, waits_for_transaction_until
 from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.groups import MemberRefused, TransactionMember
@@ -128,9 +128,10 @@ async def add_partitions_to_txn(
     turns = Turns()
     if context.api_version >= BATCHED_FROM:
         results = []
+        added_by = waits_for_transaction_until(context)
         for wanted in request.transactions:
             await turns.take(ADD_STEPS)
-            codes = await _add_partitions(context, wanted, turns)
+            codes = await _add_partitions(context, wanted, turns, ms_until(added_by))
             results.append(
                 AddPartitionsToTxnResult(
                     transactional_id=wanted.transactional_id,
@@ -162,7 +163,10 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 
 async def _add_partitions(
-    context: RequestContext, wanted: AddPartitionsToTxnTransaction, turns: Turns
+    context: RequestContext,
+    wanted: AddPartitionsToTxnTransaction,
+    turns: Turns,
+    max_wait_ms: int | None = None,
 ) -> Codes:
     partitions = await turns.distinct(
         TopicIdPartition(topic.name, index, topic_id)
@@ -194,6 +198,7 @@ async def _add_partitions(
             producer=producer,
             partitions=partitions,
             transaction_version=2 if context.api_version >= BATCHED_FROM else 0,
+            max_wait_ms=max_wait_ms,
             client=context.client,
         )
     except KafkaError as error:

@@ -18,7 +18,12 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.group_offsets import COMMIT_STEPS, Codes, some_at_a_time
-from odradek.broker.api.transactional import log_refusal, note_opener
+from odradek.broker.api.transactional import (
+    log_refusal,
+    ms_until,
+    note_opener,
+    waits_for_transaction_until,
+)
 from odradek.broker.group.requests import Claim, Committing
 from odradek.broker.group.store import StoredOffset
 from odradek.broker.topic_partition import TopicPartition
@@ -69,10 +74,13 @@ async def txn_offset_commit(
     producer = ProducerIdAndEpoch(
         producer_id=request.producer_id, producer_epoch=request.producer_epoch
     )
+    admitted_by = waits_for_transaction_until(context)
     for some in some_at_a_time(wanted) if wanted else ():
         await turns.take(len(some) * COMMIT_STEPS)
         try:
-            codes.update(await _commit_in_transaction(context, request, producer, some))
+            codes.update(
+                await _commit_in_transaction(context, request, producer, some, admitted_by)
+            )
             context.saw(request.transactional_id, producer)
         except KafkaError as error:
             what = f"storing offsets of {request.group_id!r}"
@@ -100,6 +108,7 @@ async def _commit_in_transaction(
     request: TxnOffsetCommitRequest,
     producer: ProducerIdAndEpoch,
     offsets: Mapping[TopicPartition, StoredOffset],
+    admitted_by: float,
 ) -> Codes:
     core = context.core
     if not request.group_id:
@@ -115,7 +124,7 @@ async def _commit_in_transaction(
         producer=producer,
         leaders={log.by_id: log},
         adds=context.api_version >= TXN_ADDS_FROM,
-        patience_ms=core.config.transaction_concurrent_wait_ms,
+        patience_ms=ms_until(admitted_by),
     )
     code, verified_after = verdicts[log.by_id]
     if code is not ErrorCode.NONE:

@@ -95,6 +95,7 @@ def asking(coordinator: Elsewhere, version: int, **parts: object) -> RequestCont
         transactions=transactions,
         admission=Admission(transactions, verifies=True),
         clock=FakeClock(),
+        config=SimpleNamespace(transaction_concurrent_wait_ms=0),
         **parts,
     )
     return RequestContext(
@@ -149,7 +150,6 @@ async def test_offsets_whose_admission_a_marker_has_overtaken_are_refused(
         partitions=partitions,
         groups=groups,
         cluster=SimpleNamespace(image=image, ensure_state_topic=is_there),
-        config=SimpleNamespace(transaction_concurrent_wait_ms=0),
     )
     offset = TxnOffsetCommitRequestPartition(
         partition_index=0, committed_offset=5, committed_metadata=None

@@ -16,7 +16,8 @@ from tests.broker.storage.samples import TOPIC, Machine
 
 async def asked(machine: Machine, acks: int) -> ProduceResponse | Deferred | None:
     """What the handler returns for one batch, before anything has waited for the disk."""
-    core = cast(Core, SimpleNamespace(partitions=machine.partitions))
+    config = SimpleNamespace(transaction_concurrent_wait_ms=0)
+    core = cast(Core, SimpleNamespace(partitions=machine.partitions, config=config))
     context = RequestContext(core=core, api_version=9, client_id="sarama", host="127.0.0.1")
     return await produce(context, produce_request(TOPIC, batch(b"a"), acks=acks))
 
@@ -38,7 +39,8 @@ async def test_an_answer_with_many_topics_is_not_built_where_the_fsync_ends() ->
     """With 199,000 topics that have no partition it held the loop for half a second."""
     machine = Machine()
     await machine.start()
-    core = cast(Core, SimpleNamespace(partitions=machine.partitions))
+    config = SimpleNamespace(transaction_concurrent_wait_ms=0)
+    core = cast(Core, SimpleNamespace(partitions=machine.partitions, config=config))
     context = RequestContext(core=core, api_version=9, client_id="odd", host="127.0.0.1")
     small = produce_request(TOPIC, batch(b"a"), acks=-1)
     empty = TopicProduceData(name="empty", partition_data=())
