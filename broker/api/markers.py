@@ -58,6 +58,9 @@ LOGGER: Final = logging.getLogger(__name__)
 BETWEEN_MARKERS: Final = "between-markers"
 FIRST_EPOCH: Final = 0
 """The lowest epoch of a coordinator. A marker with it fences none."""
+DURABLE_SECONDS: Final = 4.0
+"""The time for a marker to become durable: less than a coordinator waits for the answer. It asks
+again, and the marker, which is in the log, is acknowledged then."""
 MARKER_STEPS: Final = 5
 """The cost of one marker, in steps of a turn."""
 
@@ -196,13 +199,18 @@ async def _finish(context: RequestContext, run: Run) -> None:
         return
     last = appended[-1]
     assert last.partition is not None
+    code = ErrorCode.REQUEST_TIMED_OUT
     try:
         # In the epoch of the append: since then the marker may have been cut off, and another lead
         # of this broker may have begun (KAFKA-9235).
-        await last.partition.flushed(last.next_offset, leader_epoch=last.leader_epoch)
+        with trio.move_on_after(DURABLE_SECONDS):
+            await last.partition.flushed(last.next_offset, leader_epoch=last.leader_epoch)
+            code = ErrorCode.NONE
     except KafkaError as error:
+        code = error.code
+    if code is not ErrorCode.NONE:
         for write in appended:
-            write.code = error.code
+            write.code = code
         return
     if last.where.topic == CONSUMER_OFFSETS_TOPIC:
         context.core.groups.markers_durable(last.where.partition, last.next_offset)

@@ -25,6 +25,10 @@ would be loaded hardly earlier than the last."""
 CHECKED_AT_ONCE: Final = 1_000
 """Ids between two checkpoints, about 2 ms."""
 
+DURABLE_SECONDS: Final = 10.0
+"""The time for a record to become durable. A client that gives up closes its connection, and with
+it everything that waits behind its request; most give up after 30 s."""
+
 LOG_ERRORS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -74,14 +78,19 @@ class Tenure:
     async def flushed(self, next_offset: int) -> None:
         """Wait until everything below `next_offset` is durable.
 
-        Raises KafkaError: what the partition raises, or NOT_COORDINATOR if the tenure has ended.
+        Raises KafkaError: what the partition raises, NOT_COORDINATOR if the tenure has ended, or
+        REQUEST_TIMED_OUT if that takes too long. What is in the log may become durable all the
+        same, as after any failure.
         """
         # Shielded from a client that disconnects: the record is in the log and may survive, and
         # memory must follow it. After the end of the tenure memory must not follow: another
         # coordinator may have decided otherwise meanwhile (KAFKA-9307).
-        with self.bound(shield=True):
+        with self.bound(shield=True), trio.move_on_after(DURABLE_SECONDS) as waiting:
             await self.partition.flushed(next_offset)
         self.check()
+        if waiting.cancelled_caught:
+            message = f"{self.name} has no record on enough replicas after {DURABLE_SECONDS:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message)
 
     async def prove(self) -> None:
         """Wait for proof that what is remembered was the newest when this was called.

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from odradek.broker.coordination import tenure
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import Claim, Committing, expiry_ms
 from odradek.broker.group.store import StoredOffset
@@ -38,9 +39,10 @@ async def test_offsets_of_nobody_in_particular_expire_a_week_after_they_were_sto
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_an_offset_that_is_being_stored_while_the_one_before_expires_is_kept(
-    world: World, protocol: str
+    world: World, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tombstone came after it in the log, and removed an offset that was acknowledged."""
+    monkeypatch.setattr(tenure, "DURABLE_SECONDS", DAY)
     if protocol == "consumer":
         member = Consumer(world=world, member_id="m")
         await member.beat()

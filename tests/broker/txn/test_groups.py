@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.coordination import tenure
 from odradek.broker.member_ids import is_member, member_id
 from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import groups
@@ -342,7 +343,10 @@ async def test_no_request_gets_between_the_check_and_the_decision(
     assert await states(world) == {State.COMPLETE_COMMIT}
 
 
-async def test_a_time_out_waits_for_the_decision(world: World, nursery: trio.Nursery) -> None:
+async def test_a_time_out_waits_for_the_decision(
+    world: World, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenure, "DURABLE_SECONDS", 600)
     members = await begun(world)
     world.log.hold()
     nursery.start_soon(end, world, members)
