@@ -20,8 +20,10 @@ decision. The answer has the members' next identities, or the member that was re
 Differs from Kafka: InitProducerId makes the state topic itself. KeepPreparedTxn is served, where
 Kafka 4.3 answers UNSUPPORTED_VERSION, and may claim a timed transaction, too. Our own tag
 `by_administrator` records the cause of a fence: Kafka's forceTerminateTransaction is a plain
-InitProducerId, which looks like that of a new instance. AddPartitionsToTxn 4 and 5, which brokers
-send, are accepted from every client, because there is no authoriser yet.
+InitProducerId, which looks like that of a new instance. Our own tag `without_markers` ends a
+decided transaction although partitions do not take its markers; Kafka has no way out then.
+AddPartitionsToTxn 4 and 5, which brokers send, are accepted from every client, because there is no
+authoriser yet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -84,6 +86,7 @@ async def init_producer_id(
             two_phase=request.enable2_pc,
             keep_prepared=request.keep_prepared_txn,
             by_administrator=request.by_administrator,
+            without_markers=request.without_markers,
         )
     except KafkaError as error:
         code = code_for(error, context.api_version, fenced_from=4, abortable_from=5)

@@ -151,6 +151,7 @@ class TransactionCoordinator:
         two_phase: bool = False,
         keep_prepared: bool = False,
         by_administrator: bool = False,
+        without_markers: bool = False,
     ) -> Initialised:
         """Return a producer id and an epoch, and fence the instance that had the id before.
 
@@ -160,6 +161,8 @@ class TransactionCoordinator:
         `two_phase`: transactions never time out, whatever `timeout_ms` is (KIP-939).
         `by_administrator`: an administrator sends it, only to end what is open. The explanation of
         the fence names an administrator then.
+        `without_markers`: give up the markers that a decided transaction still owes. The id is free
+        then. In these partitions the transaction stays open until markers are written by hand.
 
         Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, the coordinator
@@ -184,6 +187,8 @@ class TransactionCoordinator:
             self._check_two_phase(transactional_id, two_phase or keep_prepared)
             if not two_phase:
                 self._check_timeout(transactional_id, timeout_ms)
+            if without_markers:
+                self._give_markers_up(transactional_id, client)
             after = await self._steps.perform(
                 lambda: self._entry_or_new(transactional_id, timeout_ms), request_for
             )
@@ -443,6 +448,11 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, message)
 
     # Tasks
+
+    def _give_markers_up(self, transactional_id: str, client: ClientIdentity) -> None:
+        entry = self._ledger.find(transactional_id)
+        if entry is not None and entry.debt is not None:
+            entry.debt.give_up(client)
 
     def _finish_soon(self, entries: Sequence[Entry]) -> None:
         assert self._tasks is not None, "TransactionCoordinator.run has not been started"

@@ -20,7 +20,7 @@ completion.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -72,16 +72,19 @@ class Finisher:
         turns = Turns()
         with entries[0].tenure.bound():
             debts = []
-            for entry in entries:
-                await turns.take(DEBT_STEPS)
-                debt = entry.debt = _debt_of(entry)
-                debts.append(debt)
-            await self._markers.deliver(*debts)
-            for entry, debt in zip(entries, debts, strict=True):
-                await turns.take()
-                if debt.fenced:
-                    await self._outbid_all(entry, debt)
-                self._log_overtaken(debt)
+            with trio.CancelScope() as delivering:
+                for entry in entries:
+                    await turns.take(DEBT_STEPS)
+                    debt = entry.debt = _debt_of(entry, delivering)
+                    debts.append(debt)
+                await self._markers.deliver(*debts)
+                for entry, debt in zip(entries, debts, strict=True):
+                    await turns.take()
+                    if debt.fenced:
+                        await self._outbid_all(entry, debt)
+                    self._log_overtaken(debt)
+            if delivering.cancelled_caught:
+                self._log_given_up(debts)
             for start in range(0, len(entries), COMPLETED_AT_ONCE):
                 some = entries[start : start + COMPLETED_AT_ONCE]
                 # No client waits for these records, so no request would retry them. Without them
@@ -133,11 +136,24 @@ class Finisher:
         if not debt.overtaken:
             return
         end = "commit" if debt.committed else "abort"
-        where = ", ".join(map(str, sorted(debt.overtaken)[:NAMED_MAX]))
-        if len(debt.overtaken) > NAMED_MAX:
-            where += f" and {len(debt.overtaken) - NAMED_MAX} more"
+        where = _named(debt.overtaken)
         line = OVERTAKEN % (debt.transactional_id, where, debt.producer_id, end)
         self._narrator.log(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
+
+    def _log_given_up(self, debts: Sequence[Debt]) -> None:
+        client = next(debt.given_up_by for debt in debts if debt.given_up_by is not None)
+        for debt in debts:
+            if debt.owed:
+                self._narrator.log(
+                    Kind.GIVEN_UP,
+                    debt.transactional_id,
+                    f"an administrator at {client.host} gave up the markers of "
+                    f"{debt.transactional_id!r}, {'a commit' if debt.committed else 'an abort'}, "
+                    f"for {_named(debt.owed)}: the transaction of producer id {debt.producer_id} "
+                    f"with epoch {debt.producer_epoch} stays open there until a marker is written "
+                    f"by hand",
+                    level=logging.WARNING,
+                )
 
     async def _complete(self, entries: Sequence[Entry]) -> None:
         """Append the Complete* records, in one batch."""
@@ -150,7 +166,13 @@ class Finisher:
         await self._ledger.append_all(changes)
 
 
-def _debt_of(entry: Entry) -> Debt:
+def _named(partitions: Collection[TopicIdPartition]) -> str:
+    where = ", ".join(map(str, sorted(partitions)[:NAMED_MAX]))
+    more = len(partitions) - NAMED_MAX
+    return f"{where} and {more} more" if more > 0 else where
+
+
+def _debt_of(entry: Entry, delivering: trio.CancelScope) -> Debt:
     transaction = entry.transaction
     return Debt(
         transactional_id=entry.transactional_id,
@@ -160,4 +182,5 @@ def _debt_of(entry: Entry) -> Debt:
         coordinator_epoch=entry.tenure.coordinator_epoch,
         transaction_version=transaction.transaction_version,
         owed=set(transaction.partitions),
+        delivering=delivering,
     )

@@ -39,6 +39,7 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.turns import Turns
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -107,6 +108,14 @@ class Debt:
     overtaken: list[TopicIdPartition] = field(default_factory=list)
     trouble: dict[TopicIdPartition, str] = field(default_factory=dict)
     """The last error of each partition that did not take its marker."""
+    delivering: trio.CancelScope = field(default_factory=trio.CancelScope)
+    """The delivery, which all transactions of one decision share."""
+    given_up_by: ClientIdentity | None = None
+
+    def give_up(self, client: ClientIdentity) -> None:
+        """End the delivery, as an administrator wants: what is still owed stays without markers."""
+        self.given_up_by = client
+        self.delivering.cancel()
 
 
 Owed = list[tuple[Debt, TopicIdPartition]]

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     MARKER_LATE = "marker late"
     OUTBID = "outbid"
     OVERTAKEN = "overtaken"
+    GIVEN_UP = "given up"
 
 
 class _Line(NamedTuple):

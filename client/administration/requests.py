@@ -194,9 +194,12 @@ def _described(
 
 
 async def fence_producers(
-    cluster: Cluster, transactional_ids: Iterable[str]
+    cluster: Cluster, transactional_ids: Iterable[str], *, without_markers: bool = False
 ) -> dict[str, ProducerIdAndEpoch | OdradekError]:
-    """Fence the producer of each id, with an InitProducerId without producer id."""
+    """Fence the producer of each id, with an InitProducerId without producer id.
+
+    `without_markers`: a decided transaction ends without the markers that it still owes.
+    """
 
     async def fence(transactional_id: str) -> ProducerIdAndEpoch:
         doing = f"fencing the producer of {transactional_id!r}"
@@ -206,6 +209,7 @@ async def fence_producers(
                 transactional_id=transactional_id,
                 transaction_timeout_ms=timeout_ms,
                 by_administrator=True,
+                without_markers=without_markers,
             )
             return await cluster.ask_coordinator(
                 TRANSACTION, transactional_id, INIT_PRODUCER_ID, request

@@ -109,9 +109,20 @@ class TransactionAdmin:
         """
         return await requests.fence_producers(self._cluster, transactional_ids)
 
-    async def force_terminate_transaction(self, transactional_id: str) -> ProducerIdAndEpoch:
-        """Abort the id's open transaction by fencing its producer. Raises `Refused`, `TimedOut`."""
-        (outcome,) = (await self.fence_producers(transactional_id)).values()
+    async def force_terminate_transaction(
+        self, transactional_id: str, *, without_markers: bool = False
+    ) -> ProducerIdAndEpoch:
+        """Abort the id's open transaction by fencing its producer. Raises `Refused`, `TimedOut`.
+
+        A transaction that is decided already stays so, and is waited for. With `without_markers`
+        the markers that its partitions have not taken are given up. There it stays open, until
+        `abort_transaction` ends it. It is for partitions that will not take them, and only our
+        broker knows it.
+        """
+        found = await requests.fence_producers(
+            self._cluster, [transactional_id], without_markers=without_markers
+        )
+        (outcome,) = found.values()
         if isinstance(outcome, OdradekError):
             raise outcome
         return outcome

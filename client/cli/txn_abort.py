@@ -73,6 +73,11 @@ CLIENT_ID = "odradek txn abort"
     metavar="NUMBER",
     help="The coordinator epoch of the marker.  [default: what the partition knows]",
 )
+@click.option(
+    "--without-markers",
+    is_flag=True,
+    help="End a transaction that is decided, and whose partitions will not take its markers.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @connection_options
 @reports_errors
@@ -84,6 +89,7 @@ def abort(
     producer_id: int | None,
     producer_epoch: int | None,
     coordinator_epoch: int | None,
+    without_markers: bool,
     yes: bool,
     bootstrap: str,
     timeout_s: float,
@@ -93,6 +99,8 @@ def abort(
     \b
     odradek txn abort ID
         fences the producer of ID, which aborts what it has open everywhere.
+    odradek txn abort ID --without-markers
+        frees ID, whose transaction is decided, from partitions that are lost.
     odradek txn abort --topic T --partition P --start-offset OFFSET
     odradek txn abort --topic T --partition P --producer-id N --producer-epoch E
         writes an ABORT marker to one partition; for transactions that hang.
@@ -103,8 +111,10 @@ def abort(
             given = (topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
             if any(option is not None for option in given):
                 raise click.UsageError("Give an ID, or the options of one partition, not both.")
-            abort_id(admin, transactional_id, yes)
+            abort_id(admin, transactional_id, yes, without_markers=without_markers)
             return
+        if without_markers:
+            raise click.UsageError("--without-markers belongs to an ID.")
         if topic is None or partition is None:
             raise click.UsageError("Give an ID, or --topic and --partition.")
         if (start_offset is None) == (producer_id is None):
@@ -118,7 +128,9 @@ def abort(
         abort_there(admin, place, found, epoch, known, yes)
 
 
-def abort_id(admin: Admin, transactional_id: str, yes: bool) -> None:
+def abort_id(
+    admin: Admin, transactional_id: str, yes: bool, *, without_markers: bool = False
+) -> None:
     before = admin.describe_transaction(transactional_id)
     if not before.is_open:
         click.echo(
@@ -126,10 +138,8 @@ def abort_id(admin: Admin, transactional_id: str, yes: bool) -> None:
         )
         return
     if before.state != "Ongoing":
-        raise Refused(
-            f"the transaction of {transactional_id!r} is decided already ({before.state}) and "
-            f"waits for the markers of {words.named(before.partitions)}"
-        )
+        _free(admin, before, yes, without_markers)
+        return
     _ask(f"Abort {_said(before)}, and fence its producer?", yes)
     after = admin.force_terminate_transaction(transactional_id)
     click.echo(
@@ -137,6 +147,33 @@ def abort_id(admin: Admin, transactional_id: str, yes: bool) -> None:
         f"{before.producer_epoch}, is fenced: {_next(before, after.producer_id)} "
         f"epoch {after.producer_epoch} now."
     )
+
+
+def _free(admin: Admin, decided: TransactionDescription, yes: bool, without_markers: bool) -> None:
+    """Free the id of a transaction whose markers are not taken, if that is what the user wants."""
+    where = words.named(decided.partitions)
+    if not without_markers:
+        raise Refused(
+            f"the transaction of {decided.transactional_id!r} is decided already "
+            f"({decided.state}) and waits for the markers of {where}; it ends by itself when they "
+            "are taken. If these partitions will not take them, --without-markers gives them up"
+        )
+    _ask(
+        f"The transaction of {decided.transactional_id!r} is decided ({decided.state}). Give up "
+        f"the markers of {where}, where it then stays open?",
+        yes,
+    )
+    after = admin.force_terminate_transaction(decided.transactional_id, without_markers=True)
+    click.echo(
+        f"{decided.transactional_id!r} is free ({_next(decided, after.producer_id)} epoch "
+        f"{after.producer_epoch} now), without the markers of {where}."
+    )
+    for place in decided.partitions:
+        by_hand = ("--topic", place.topic, "--partition", str(place.partition))
+        producer = ("--producer-id", str(decided.producer_id))
+        epoch = ("--producer-epoch", str(decided.producer_epoch))
+        command = shlex.join(["odradek", "txn", "abort", *by_hand, *producer, *epoch])
+        click.echo(f"If {place} is there again, {command!r} aborts what is open in it.")
 
 
 def _next(before: TransactionDescription, producer_id: int) -> str:

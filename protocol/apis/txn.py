@@ -61,8 +61,9 @@ from odradek.protocol.schema import (
 class InitProducerIdRequest:
     """An InitProducerId request.
 
-    `by_administrator` is Odradek's field: an administrator claims the id only to end an open
-    transaction, so that the fenced producer can learn the cause. Kafka's brokers skip it.
+    Two fields are Odradek's, and Kafka's brokers skip them. `by_administrator`: an administrator
+    claims the id only to end an open transaction, so that the fenced producer can learn the cause.
+    `without_markers`: if that is decided already, it ends without the markers that it still owes.
     """
 
     transactional_id: str | None = string(nullable=0)
@@ -72,6 +73,7 @@ class InitProducerIdRequest:
     enable2_pc: bool = boolean(default=False, since=6)
     keep_prepared_txn: bool = boolean(default=False, since=6)
     by_administrator: bool = boolean(default=False, since=2, tag=10_000)
+    without_markers: bool = boolean(default=False, since=2, tag=10_001)
 
 
 @message

@@ -9,7 +9,7 @@ import trio.testing
 from odradek.broker.txn.markers import NO_LEADER
 from odradek.broker.txn.transaction import State
 from odradek.protocol.errors import ErrorCode, KafkaError
-from tests.broker.txn.world import ID, P0, P1, P2, Marker, World
+from tests.broker.txn.world import ID, OTHER, P0, P1, P2, Marker, World
 
 NONE = ErrorCode.NONE
 
@@ -234,3 +234,50 @@ async def test_a_broker_that_dies_while_it_confirms_finishes_after_its_restart(
     assert await world.settled() is State.COMPLETE_COMMIT
     with pytest.raises(KafkaError):
         await world.commit(me, version=0)
+
+
+async def test_an_id_is_freed_by_an_administrator_from_a_partition_that_takes_no_marker(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There was no way out of PrepareCommit while a partition was lost."""
+    world.markers.answer = lambda marker: (
+        ErrorCode.KAFKA_STORAGE_ERROR if marker.partition == P1 else NONE
+    )
+    me = await world.init()
+    await world.add(me, P0, P1)
+    await world.commit(me)
+    await trio.sleep(30)
+    assert world.state is State.PREPARE_COMMIT
+    freed = await world.coordinator.init_producer_id(
+        transactional_id=ID,
+        timeout_ms=60_000,
+        expected=None,
+        client=OTHER,
+        by_administrator=True,
+        without_markers=True,
+    )
+    assert freed.producer.producer_epoch > me.producer_epoch
+    assert "an administrator at 10.0.0.8 gave up the markers of 'refunds-2', a commit, for " in (
+        caplog.text
+    )
+    assert {marker.partition for marker in world.markers.written} == {P0}
+    await world.add(freed.producer, P0)
+    await world.commit(freed.producer)
+    assert await world.settled() is State.COMPLETE_COMMIT
+
+
+async def test_without_markers_an_open_transaction_is_aborted_with_all_its_markers(
+    world: World,
+) -> None:
+    me = await world.init()
+    await world.add(me, P0, P1)
+    await world.coordinator.init_producer_id(
+        transactional_id=ID,
+        timeout_ms=60_000,
+        expected=None,
+        client=OTHER,
+        by_administrator=True,
+        without_markers=True,
+    )
+    assert {marker.partition for marker in world.markers.written} == {P0, P1}
+    assert not any(marker.committed for marker in world.markers.written)
