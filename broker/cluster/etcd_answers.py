@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 MESSAGE_MAX_BYTES: Final = 8 * 1024 * 1024
 """The longest answer, or message of a watch. etcd's own limit for a request is 1.5 MiB."""
-NUMBER_MAX: Final = 2**62
+NUMBER_MAX: Final = 2**63 - 1
 REVISION_MAX: Final = 2**53
 """A revision that no etcd reaches: 1,000 writes a millisecond for 285 years."""
 TEXT_MAX_CHARACTERS: Final = 500
@@ -309,7 +309,7 @@ def _shown(value: object) -> str:
     """Return the beginning of a value of any size, for a message."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
-    if isinstance(value, int) and abs(value) > NUMBER_MAX:
+    if isinstance(value, int) and abs(value) > 2**64:
         return "a number of too many digits"
     if isinstance(value, str):
         value = value[:SHOWN_CHARACTERS]

@@ -15,7 +15,7 @@ from odradek.broker.cluster.store_etcd import EtcdStore
 from odradek.broker.env import LeaseExpired, OutcomeUnknown, StoreUnreachable
 from tests.broker.cluster.meta_stores.scripted_etcd import HEADER, WRITTEN, ScriptedEtcd, b64, ok
 
-LEASE = 5
+LEASE = 2**63 - 1
 KEPT = {"result": {"header": HEADER, "ID": str(LEASE), "TTL": "3"}}
 PAIR = {
     "key": b64("/o/a"),
