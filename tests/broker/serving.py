@@ -42,7 +42,11 @@ async def echo(context: RequestContext, request: FindCoordinatorRequest) -> Answ
 
 @asynccontextmanager
 async def serving(
-    handlers: Mapping[int, Any], connections_max: int = 3, /, **properties: str
+    handlers: Mapping[int, Any],
+    connections_max: int = 3,
+    serves_brokers: bool = False,
+    /,
+    **properties: str,
 ) -> AsyncIterator[tuple[FakeNetwork, Server]]:
     network = FakeNetwork()
     config = from_properties({name.replace("_", "."): v for name, v in properties.items()})
@@ -52,6 +56,7 @@ async def serving(
         handlers=handlers,
         config=config,
         connections_max=connections_max,
+        serves_brokers=serves_brokers,
     )
 
     async def serve() -> None:

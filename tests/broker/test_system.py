@@ -24,8 +24,10 @@ from odradek.broker.system import (
 PATIENCE_SECONDS = 60
 
 
-async def connected(nursery: trio.Nursery) -> tuple[Connection, Connection]:
-    """The two ends of a connection over the loopback."""
+async def connected(
+    nursery: trio.Nursery, address: str = "127.0.0.1"
+) -> tuple[Connection, Connection]:
+    """The two ends of a connection within this machine."""
     network = SystemNetwork()
     ports, arrived = trio.open_memory_channel[int](1)
     ends, accepted = trio.open_memory_channel[Connection](1)
@@ -39,10 +41,10 @@ async def connected(nursery: trio.Nursery) -> tuple[Connection, Connection]:
         ports.send_nowait(port)
 
     async def listen() -> None:
-        await network.listen("127.0.0.1", 0, handler, started=started)
+        await network.listen(address, 0, handler, started=started)
 
     nursery.start_soon(listen)
-    client = await network.connect("127.0.0.1", await arrived.receive())
+    client = await network.connect(address, await arrived.receive())
     return client, await accepted.receive()
 
 
@@ -69,6 +71,25 @@ async def test_many_parts_and_megabytes_arrive_whole() -> None:
         assert client.peer.startswith("127.0.0.1:")
         await client.aclose()
         assert await receive(server, 1) == b""
+        nursery.cancel_scope.cancel()
+
+
+def own_address() -> str:
+    """The address from which this machine would reach others; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(sock.getsockname()[0])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", own_address()])
+async def test_a_client_on_this_machine_is_local_by_any_address(address: str) -> None:
+    async with trio.open_nursery() as nursery:
+        ends = await connected(nursery, address)
+        assert [end.is_local for end in ends] == [True, True]
+        await ends[0].aclose()
         nursery.cancel_scope.cancel()
 
 

@@ -305,6 +305,14 @@ async def test_clients_that_have_all_connections_lock_nobody_out_who_is_on_the_m
             assert not client.is_closed
 
 
+async def test_the_limit_of_clients_keeps_no_other_broker_out() -> None:
+    """A cluster of five brokers with max.connections=2 did not replicate."""
+    async with serving(handlers(echo), 4, True, max_connections="2") as (network, _):
+        brokers = [network.client() for _ in range(5)]
+        await brokers[4].closed()
+        assert not any(broker.is_closed for broker in brokers[:4])
+
+
 async def test_the_limit_of_open_files_counts_for_everybody() -> None:
     async with serving(handlers(echo), 2, max_connections="2") as (network, _):
         clients = [network.client(is_local=True) for _ in range(3)]
