@@ -233,6 +233,21 @@ class FakeDisk:
 
         return is_there
 
+    def has(self, path: str) -> bool:
+        """Return True if programs would see a file or directory, whatever the power."""
+        with suppress(OSError):
+            self._node(path)
+            return True
+        return False
+
+    def lose(self, path: str) -> None:
+        """Take a file or a directory away as if it had never been there, whatever the power."""
+        parent, name = self._parent(path)
+        parent.names.pop(name, None)
+        parent.durable.pop(name, None)
+        for change in parent.pending:
+            change.pop(name, None)
+
     @property
     def used_bytes(self) -> int:
         def size(node: Inode | Directory) -> int:

@@ -54,6 +54,7 @@ ROT_AND_POWER: Final = Fixed(
     faults=("BitFlip", "BitFlip", "PowerLoss"),
     settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "60000"},
 )
+LOST_LOGS: Final = Fixed(faults=("LostDirectory", "LostDirectory", "Kill"), settings=QUICK)
 BIT_ROT: Final = Fixed(
     faults=("BitFlip", "BitFlip", "Kill", "LinkCut"),
     settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "500"},

@@ -186,6 +186,8 @@ REPLICATION_BUGS: Final = (
         old="        if node_id not in sets:\n",
         new="        if True:\n",
         tests=(f"{DAMAGED}a_replica_whose_directory_is_gone_does_not_lead_with_an_empty_log",),
+        seed=3,
+        fixed=reach.LOST_LOGS,
     ),
     Planted(
         bug="a log whose beginning a power failure took is a whole replica",

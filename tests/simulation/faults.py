@@ -441,5 +441,27 @@ class SteppingWatches(Fault):
         machine.meta.delays_each = False
 
 
-BY_HAND: Final[tuple[type[Fault], ...]] = (Elected, Deaf, SteppingWatches)
+class LostDirectory(Kill):
+    """The directory of one replica is gone at the next start, where the others are whole."""
+
+    WORDS = "is killed, loses the directory of a replica, and is started {seconds} s later"
+
+    async def strike_machine(self, world: World, machine: Machine) -> None:
+        partitions = [] if machine.core is None else list(machine.core.partitions.all())
+        places = [TopicPartition(each.topic, each.index) for each in partitions]
+        whole = [where for where in places if world.may_damage(machine, where)]
+        if machine.is_taken or not whole:
+            return
+        where = world.rngs["faults"].choice(whole)
+        world.reached("a directory was lost that others have")
+        machine.is_taken = True
+        machine.kill()
+        world.lose(machine, where)
+        await machine.ended()
+        await trio.sleep(self.seconds)
+        machine.is_taken = False
+        world.revive(machine)
+
+
+BY_HAND: Final[tuple[type[Fault], ...]] = (Elected, Deaf, SteppingWatches, LostDirectory)
 """Kinds that no seed draws: they are given on the command line."""

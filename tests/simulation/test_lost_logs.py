@@ -12,7 +12,10 @@ from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.storage.lost import GIVEN_UP, give_up
 from odradek.client import OdradekError, TopicPartition
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+from tests.simulation.fixed import Fixed
 from tests.simulation.machine import DIRECTORY, Machine
+from tests.simulation.plan import draw
+from tests.simulation.simulation import simulate
 from tests.simulation.world import World
 
 LOST: Final = TopicPartition("t", 0)
@@ -286,3 +289,10 @@ async def test_a_log_that_was_deleted_or_moved_away_may_be_made_again() -> None:
         ids = {topic.topic_id.hex for topic in world.image().topics.values()}
         keys = world.store.keys.starting_with(MADE_LOGS)
         assert {key.rpartition("/")[2] for key in keys} == {*ids, ""}
+
+
+def test_nothing_acknowledged_is_lost_with_a_directory_that_others_have_whole() -> None:
+    faults = ("LostDirectory", "LostDirectory", "Kill", "PowerLoss", "LinkCut")
+    outcome = simulate(draw(3, brokers=3, fixed=Fixed(faults=faults)))
+    assert outcome.violations == []
+    assert outcome.marks["a directory was lost that others have"] > 0

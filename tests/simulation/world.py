@@ -20,7 +20,7 @@ from odradek.broker.topic_partition import TopicPartition
 from odradek.client import Admin, Consumer, Producer, TransactionGroup
 from tests.broker.config.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
-from tests.simulation.machine import CLIENT_PORT, Machine, SimClock
+from tests.simulation.machine import CLIENT_PORT, DIRECTORY, Machine, SimClock
 from tests.simulation.net import Net
 from tests.simulation.scheduling import PROCESS
 
@@ -255,6 +255,23 @@ class World:
         self.trace("damage", machine.node_id, path, position)
         is_there = machine.disk.damage(path, position)
         self._damage[machine.node_id, where] = is_there
+
+    def lose(self, machine: Machine, where: TopicPartition) -> None:
+        """Take the directory of one replica from the disk of a broker that is down."""
+        path = f"{DIRECTORY}/{where}"
+        self.trace("lose", machine.node_id, path)
+        machine.disk.lose(path)
+
+        topic_id = self.image().topics[where.topic].topic_id
+
+        def is_lost() -> bool:
+            topic = self.image().topic_by_id(topic_id)
+            if topic is None:
+                return False
+            is_in_sync = machine.node_id in topic.partitions[where.partition].isr
+            return not (is_in_sync and machine.disk.has(path))
+
+        self._damage[machine.node_id, where] = is_lost
 
     def damaged(self) -> list[tuple[int, TopicPartition]]:
         """Return the broker and the partition of each replica that is still damaged."""
