@@ -42,6 +42,7 @@ class Background:
         self._unsaved: dict[Partition, float] = {}
         self._has_unsaved = trio.Event()
         self._has_many_unsaved = trio.Event()
+        """Set when a log has too much that is not saved, or was never saved."""
         self._checkpointing = trio.CapacityLimiter(CHECKPOINTS_AT_ONCE)
 
     def appended(self, partition: Partition) -> None:
@@ -50,6 +51,8 @@ class Background:
         if partition not in self._unsaved:
             self._unsaved[partition] = trio.current_time()
             self._has_unsaved.set()
+            if not log.saver.has_checkpoint:
+                self._has_many_unsaved.set()
         if log.unsaved_bytes >= CHECKPOINT_BYTES:
             self._has_many_unsaved.set()
         self.flush(partition)
@@ -109,7 +112,7 @@ class Background:
                 partition
                 for partition, since in self._unsaved.items()
                 if now - since >= CHECKPOINT_SECONDS
-                or not partition.log.saver.has_checkpoint
+                or (now >= since and not partition.log.saver.has_checkpoint)
                 or partition.log.unsaved_bytes >= CHECKPOINT_BYTES
             ]
             for partition in due:

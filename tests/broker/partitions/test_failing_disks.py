@@ -191,7 +191,7 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again(
     async with running(machine) as partition:
         partition.append_from_client(batch("a"))
         machine.disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
-        await trio.sleep(5)
+        await trio.sleep(4)
         assert partition.log.unsaved_bytes > 0
         await trio.sleep(15)
         assert partition.log.unsaved_bytes == 0

@@ -27,6 +27,7 @@ async def append_first(partition: Partition) -> None:
     """Append what makes the directory of the log durable, which takes more than one fsync."""
     partition.append_from_client(batch("first"))
     await partition.flush()
+    await trio.testing.wait_all_tasks_blocked()  # the first checkpoint
 
 
 async def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None:
