@@ -31,6 +31,7 @@ from odradek.client.errors import OdradekError, Refused, Retriable, code_of, err
 from odradek.client.types import (
     LATEST,
     GroupMetadata,
+    OffsetAndMetadata,
     TopicPartition,
     numbers_by_topic,
 )
@@ -146,9 +147,16 @@ class GroupAdmin:
         stored = await fetch_committed(cluster, group_id, None, require_stable=True)
         wanted = list(stored) if partitions is None else [TopicPartition(*p) for p in partitions]
         offsets = {place: found.offset for place, found in stored.items()}
+        await cluster.refresh(sorted({place.topic for place in wanted}))
+        # Before the look-up, which has only names: what is found in a topic is stored for no other.
+        topic_ids = {place: cluster.metadata.topic_id(place.topic) for place in wanted}
         after = await targets(cluster, to, dict.fromkeys(wanted), offsets)
         if not dry_run:
-            await _store(cluster, group_id, after)
+            found_in = {
+                place: OffsetAndMetadata(offset, topic_id=topic_ids[place])
+                for place, offset in after.items()
+            }
+            await _store(cluster, group_id, found_in)
         return {
             partition: OffsetReset(offsets.get(partition), after[partition])
             for partition in sorted(after)
@@ -296,7 +304,9 @@ async def _ends(
     return {partition: end.offset for partition, end in found.items()}
 
 
-async def _store(cluster: Cluster, group_id: str, after: Mapping[TopicPartition, int]) -> None:
+async def _store(
+    cluster: Cluster, group_id: str, after: Mapping[TopicPartition, OffsetAndMetadata | int]
+) -> None:
     try:
         await commit_offsets(cluster, GroupMetadata(group_id), with_metadata(after))
     except Refused as error:

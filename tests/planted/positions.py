@@ -66,6 +66,13 @@ POSITION_BUGS: Final = (
         tests=(f"{READING}an_offset_that_comes_late_is_not_stored_for_the_new_topic",),
     ),
     Planted(
+        bug="a group is reset to an offset that was looked up in a topic of the same name",
+        file="client/administration/groups.py",
+        old="OffsetAndMetadata(offset, topic_id=topic_ids[place])",
+        new="OffsetAndMetadata(offset)",
+        tests=(f"{READING}a_group_is_not_reset_to_an_offset_of_the_old_topic",),
+    ),
+    Planted(
         bug="a transaction stores an offset of a deleted topic for the one that has its name",
         file="broker/api/txn_offsets.py",
         old="            if is_another:\n",
@@ -92,6 +99,8 @@ POSITION_BUGS: Final = (
         old="            partition.check_available()\n",
         new="            pass\n",
         tests=(
+            "tests/simulation/test_read_anew.py::test_"
+            "a_partition_that_goes_while_its_answer_is_built_is_read_again_when_it_is_anew",
             "tests/broker/partitions/test_fetch_sessions.py::"
             "test_a_partition_that_goes_while_its_answer_is_built_is_still_answered",
         ),

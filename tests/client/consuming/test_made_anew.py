@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from odradek.client import Consumer
+from odradek.client import Admin, Consumer, Refused, ResetTo
 from odradek.client.cluster.metadata import Metadata
 from odradek.client.cluster.topic_ids import REMEMBERED_MAX, TopicIds
 from odradek.protocol.apis.fetch import (
@@ -25,6 +25,7 @@ from odradek.protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from odradek.protocol.apis.offsets import LIST_OFFSETS
 from odradek.protocol.errors import ErrorCode
 from tests.client.consuming.test_consumer import PLACE, part
 from tests.client.consuming.test_fetched import data
@@ -152,6 +153,27 @@ async def test_a_broker_with_topic_ids_is_asked_by_id(
     assert group.committed == {PLACE: 5}
     assert group.versions_asked(FETCH) == {13}
     assert group.versions_asked(OFFSET_COMMIT) == group.versions_asked(OFFSET_FETCH) == {10}
+
+
+async def test_a_group_is_not_reset_to_an_offset_of_the_old_topic(
+    autojump_clock: MockClock, group: FakeGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made anew after its end had been looked up."""
+    Topic(group)
+    look_up = group._handlers[LIST_OFFSETS.key]
+
+    def made_anew_meanwhile(body: Any, code: ErrorCode) -> Any:
+        group.topic_ids["t"] = NEW
+        return look_up(body, code)
+
+    monkeypatch.setitem(group._handlers, LIST_OFFSETS.key, made_anew_meanwhile)
+    async with Admin(ADDRESS, connect=group.connect, retry_backoff_max_ms=100) as admin:
+        with pytest.raises(Refused, match="the topic of t-0 was deleted and made anew"):
+            await admin.reset_group("g", ResetTo(latest=True), partitions=[PLACE])
+        assert group.committed == {}
+        monkeypatch.undo()
+        await admin.reset_group("g", ResetTo(latest=True), partitions=[PLACE])
+        assert group.committed == {PLACE: 0}
 
 
 async def test_an_answer_of_the_old_topic_is_not_taken_for_one_of_the_new_topic(
