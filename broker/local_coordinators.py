@@ -171,6 +171,7 @@ def _transaction_config(config: BrokerConfig, image: ClusterImage) -> Transactio
         transaction_two_phase_commit_enable=config.transaction_two_phase_commit_enable,
         transaction_abort_on_disconnect=config.transaction_abort_on_disconnect,
         transaction_group_id_expiration_ms=config.transaction_group_id_expiration_ms,
+        transactional_ids_max_bytes=config.transactional_ids_max_bytes,
     )
 
 

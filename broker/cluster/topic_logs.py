@@ -318,6 +318,7 @@ def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:
         compression=_compression(configs, broker),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         member_producer_expiration_ms=member_producer_expiration_ms(broker),
+        producers_max=broker.max_producers_per_partition,
         flush=FlushPolicy(broker.log_flush),
     )
 

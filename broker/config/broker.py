@@ -266,6 +266,16 @@ class BrokerConfig(AddressSettings):
         10 * MINUTE_MS, low=1, about="The interval at which producers are forgotten."
     )
 
+    max_producers_per_partition: int = int32(
+        50_000,
+        low=1,
+        ours=True,
+        about=(
+            "The most producers that a partition remembers. For another one it forgets the one "
+            "that has written nothing for the longest time, never one with an open transaction."
+        ),
+    )
+
     # connections
     socket_request_max_bytes: int = int32(
         100 * MIB, low=1, about="A connection is closed if it announces a larger request."
@@ -321,6 +331,15 @@ class BrokerConfig(AddressSettings):
         about=(
             "As transactional.id.expiration.ms and producer.id.expiration.ms, for the members of "
             "transaction groups."
+        ),
+    )
+    transactional_ids_max_bytes: int = int64(
+        256 * MIB,
+        low=64 * KIB,
+        ours=True,
+        about=(
+            "Memory for the transactional ids of this broker: 2 KiB and the text of each. For "
+            "another one those that would expire next are forgotten, never one in use."
         ),
     )
     transaction_concurrent_wait_ms: int = int32(

@@ -21,6 +21,9 @@ T = TypeVar("T")
 LEFT_BEHIND_MAX: Final = 32
 """The number of places that may be left behind, besides as many as are in use."""
 
+LOOKED_AT_MAX: Final = 1_000
+"""The number of places that `take_soonest` looks at."""
+
 
 class Deadlines(Generic[T]):
     """`due_at` returns a thing's deadline on trio's clock, in seconds; infinity means none.
@@ -62,6 +65,26 @@ class Deadlines(Generic[T]):
             with trio.move_on_at(self._heap[0][0] if self._heap else inf):
                 await self._sooner.wait()
         return due
+
+    def take_soonest(self, count: int) -> list[T]:
+        """Stop watching things whose deadlines come next, and return up to `count` of them.
+
+        It looks at no more than LOOKED_AT_MAX places: it may return fewer than there are.
+        """
+        taken: list[T] = []
+        for _ in range(min(LOOKED_AT_MAX, len(self._heap))):
+            if len(taken) == count:
+                break
+            look, _, thing = heapq.heappop(self._heap)
+            if self._planned.get(thing) != look:
+                continue
+            del self._planned[thing]
+            actual = self._due_at(thing)
+            if actual <= look:
+                taken.append(thing)
+            elif actual < inf:
+                self._plan(thing, actual)
+        return taken
 
     def _plan(self, thing: T, due: float) -> None:
         self._planned[thing] = due

@@ -126,6 +126,7 @@ class Partition:
     def configure(self, config: LogConfig) -> None:
         """Have other settings from now on."""
         self.log.config = self.log.reader.config = config
+        self.log.producers.limit_to(config.producers_max, self.log.name)
         self.update_visible()  # min.insync.replicas may be smaller
         self.marks.followers.notify()
 

@@ -24,7 +24,7 @@ from uuid import UUID
 from odradek.broker.env import Disk
 from odradek.broker.storage import small_file
 from odradek.broker.storage.leader_epochs import UNKNOWN_OFFSET, EpochStart
-from odradek.broker.storage.producers import ProducerEntry, pack_entry, unpack_entry
+from odradek.broker.storage.producers import WINDOW, BatchMetadata, ProducerEntry
 from odradek.broker.storage.segment import SegmentSummary
 from odradek.broker.topic_partition import TopicPartition
 
@@ -160,3 +160,29 @@ def place_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
     path = f"{directory}/{CHECKPOINT}"
     small_file.place_beside(disk, path, checkpoint)
     disk.rename(f"{directory}/{BESIDE}", path)
+
+
+def pack_entry(entry: ProducerEntry) -> list[object]:
+    """Return an entry for the checkpoint. It keeps all five batches, Kafka's snapshot only one."""
+    return [
+        entry.producer_id,
+        entry.epoch,
+        entry.coordinator_epoch,
+        entry.first_offset,
+        entry.last_marker_offset,
+        entry.last_timestamp_ms,
+        entry.updated_ms,
+        [number for batch in entry.batches for number in batch],
+    ]
+
+
+def unpack_entry(fields: Sequence[object]) -> ProducerEntry:
+    """Return the entry that `pack_entry` encoded. Raises TypeError, ValueError for other fields."""
+    *numbers, flat = fields
+    if not isinstance(flat, list) or len(flat) % 4 or len(flat) > 4 * WINDOW:
+        raise ValueError("a producer's batches must have four numbers each")
+    if len(numbers) != 7 or not all(isinstance(number, int) for number in [*numbers, *flat]):
+        raise TypeError("a producer must have seven numbers and a list of batches")
+    entry = ProducerEntry(*numbers)  # type: ignore[arg-type]
+    entry.batches = tuple(BatchMetadata._make(flat[at : at + 4]) for at in range(0, len(flat), 4))
+    return entry

@@ -56,4 +56,6 @@ class LogConfig:
     producer_id_expiration_ms: int = DAY_MS
     member_producer_expiration_ms: int = HOUR_MS
     """For producers that are members of transaction groups."""
+    producers_max: int = 50_000
+    """The number of producers that the log remembers."""
     flush: FlushPolicy = FlushPolicy.ACK

@@ -56,6 +56,7 @@ class Log:
         self.config = config
         self.segments = state.segments
         self.producers = state.producers
+        self.producers.limit_to(config.producers_max, self.name)
         self.epochs = state.epochs
         self.state = state
         self.active = state.segments[-1]

@@ -15,10 +15,18 @@ The partition's leader applies the rules of KIP-98, KIP-360, KIP-447 and KIP-890
 
 `check_*` methods decide and change nothing. `add_*` methods apply a batch that is in the log, after
 an append or during recovery. All are synchronous.
+
+A partition remembers `limit` producers. Another one takes the place of the one that has written
+nothing for the longest time, but never of one with an open transaction: if there are only such, the
+leader refuses the newcomer for now. Replicas forget in the order of the log, each by its own limit.
+They need not agree: a producer that is not known may go on with any sequence.
 """
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 from odradek.broker.member_ids import is_member
@@ -33,6 +41,13 @@ LAST_EPOCH: Final = 32_767
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
 TRANSACTION_VERSION_2: Final = 2
+LOOKED_AT_MAX: Final = 100
+"""Producers with an open transaction that one search for an idle one may meet."""
+
+EARLY_PER_LINE: Final = 1_000
+"""A line is logged for the first producer that is forgotten early, and for each so many more."""
+
+LOGGER: Final = logging.getLogger(__name__)
 
 
 class BatchMetadata(NamedTuple):
@@ -100,12 +115,17 @@ class EndedTransaction(NamedTuple):
 class Producers:
     """The producers of one partition, and the transactions that hold the last stable offset."""
 
-    __slots__ = ("_ended", "_open", "_runs", "entries")
+    __slots__ = ("_early_count", "_ended", "_name", "_open", "_runs", "entries", "limit")
 
     def __init__(
         self, entries: Iterable[ProducerEntry] = (), ended: Iterable[tuple[int, int]] = ()
     ) -> None:
-        self.entries = {entry.producer_id: entry for entry in entries}
+        # Those that have written nothing for the longest time come first.
+        self.entries = OrderedDict((entry.producer_id, entry) for entry in entries)
+        self.limit: float = inf
+        """The number of producers that are remembered."""
+        self._name = ""
+        self._early_count = 0
         begun = [entry for entry in self.entries.values() if entry.has_open_transaction]
         # First offset -> producer id. New transactions start at the log end, so the dict stays
         # ascending, and its first key is the oldest open transaction.
@@ -118,6 +138,10 @@ class Producers:
         self._ended = dict(ended)
         # First offset and end of markers that count together.
         self._runs: list[tuple[int, int]] = []
+
+    def limit_to(self, limit: int, name: str) -> None:
+        """Remember so many producers of the partition `name`."""
+        self.limit, self._name = limit, name
 
     # Queries
 
@@ -176,7 +200,8 @@ class Producers:
 
         `verified_after` is `last_marker_offset` as it was when the batch was admitted. A marker
         since then may have ended the transaction (KAFKA-14884). Raises KafkaError:
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE; and
+        NOT_ENOUGH_REPLICAS, which clients retry, if there is no room for another producer.
         """
         entry = self.entries.get(header.producer_id)
         # Duplicates come first, as in Kafka: a producer that retries a batch after its transaction
@@ -195,6 +220,7 @@ class Producers:
                 and header.base_sequence != 0
             ):
                 raise _out_of_order(header, "0, because the producer is unknown here")
+            self._check_room()
             return None
         if header.producer_epoch != entry.epoch:
             self._check_epoch(entry, header)
@@ -252,9 +278,7 @@ class Producers:
     ) -> None:
         """Apply a batch with a producer id that was appended at `base_offset`."""
         producer_id = header.producer_id
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        entry = self._writing(producer_id)
         # Sequences start again with each epoch. Kept batches would turn the first batches of the
         # new epoch into duplicates of old ones, and lose them (Redpanda #5026).
         if header.producer_epoch != entry.epoch:
@@ -269,6 +293,51 @@ class Producers:
         if entry.first_offset == NO_OFFSET and header.is_transactional:
             entry.first_offset = base_offset
             self._open[base_offset] = producer_id
+
+    # Room
+
+    def _writing(self, producer_id: int) -> ProducerEntry:
+        """Return the entry of a producer that writes now, for which another one may have to go."""
+        entry = self.entries.get(producer_id)
+        if entry is not None:
+            self.entries.move_to_end(producer_id)
+            return entry
+        if len(self.entries) >= self.limit and (idle := self._longest_idle()) is not None:
+            del self.entries[idle.producer_id]
+            self._note_early(idle)
+        entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        return entry
+
+    def _note_early(self, idle: ProducerEntry) -> None:
+        if self._early_count % EARLY_PER_LINE == 0:
+            LOGGER.warning(
+                "%s: producer %d is forgotten before its time, as %d were before, because the "
+                "partition has %d of them (max.producers.per.partition)",
+                self._name,
+                idle.producer_id,
+                self._early_count,
+                len(self.entries) + 1,
+            )
+        self._early_count += 1
+
+    def _check_room(self) -> None:
+        """Raise KafkaError if another producer finds no room."""
+        if len(self.entries) >= self.limit and self._longest_idle() is None:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self._name} has {len(self.entries)} producers, the most it may have "
+                "(max.producers.per.partition), and their transactions are open; try again",
+            )
+
+    def _longest_idle(self) -> ProducerEntry | None:
+        """Return the producer that may go first. None if none was found in a limited search."""
+        for _ in range(min(LOOKED_AT_MAX, len(self.entries))):
+            entry = next(iter(self.entries.values()))
+            if not entry.has_open_transaction:
+                return entry
+            # An open transaction is a use, too. The next search goes on behind it.
+            self.entries.move_to_end(entry.producer_id)
+        return None
 
     # Markers
 
@@ -318,9 +387,7 @@ class Producers:
         now_ms: int,
     ) -> EndedTransaction | None:
         """Apply a marker that was appended at `offset`. Return the transaction that it ended."""
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        entry = self._writing(producer_id)
         if producer_epoch != entry.epoch:
             entry.epoch = producer_epoch
             entry.batches = ()
@@ -414,32 +481,6 @@ class Producers:
         for producer_id in expired:
             del self.entries[producer_id]
         return expired
-
-
-def pack_entry(entry: ProducerEntry) -> list[object]:
-    """Return an entry for the checkpoint. It keeps all five batches, Kafka's snapshot only one."""
-    return [
-        entry.producer_id,
-        entry.epoch,
-        entry.coordinator_epoch,
-        entry.first_offset,
-        entry.last_marker_offset,
-        entry.last_timestamp_ms,
-        entry.updated_ms,
-        [number for batch in entry.batches for number in batch],
-    ]
-
-
-def unpack_entry(fields: Sequence[object]) -> ProducerEntry:
-    """Return the entry that `pack_entry` encoded. Raises TypeError, ValueError for other fields."""
-    *numbers, flat = fields
-    if not isinstance(flat, list) or len(flat) % 4 or len(flat) > 4 * WINDOW:
-        raise ValueError("a producer's batches must have four numbers each")
-    if len(numbers) != 7 or not all(isinstance(number, int) for number in [*numbers, *flat]):
-        raise TypeError("a producer must have seven numbers and a list of batches")
-    entry = ProducerEntry(*numbers)  # type: ignore[arg-type]
-    entry.batches = tuple(BatchMetadata._make(flat[at : at + 4]) for at in range(0, len(flat), 4))
-    return entry
 
 
 def _out_of_order(header: BatchHeader, expected: str) -> KafkaError:

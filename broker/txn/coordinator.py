@@ -31,6 +31,7 @@ from odradek.broker.txn.events import (
     end_event,
     init_event,
 )
+from odradek.broker.txn.expiry import RoomForIds
 from odradek.broker.txn.groups import GroupEnds, TransactionMember
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
@@ -94,6 +95,7 @@ class TransactionCoordinator:
         self._ledger = Ledger(
             state_partitions, clock, config, self._finish_soon, self._read_anew_soon, is_by_tag
         )
+        self._room = RoomForIds(self._ledger, clock, config.transactional_ids_max_bytes)
         self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
         self._group_ends = GroupEnds(self._ledger, producer_ids, clock, config, reached)
         watches = config.transaction_abort_on_disconnect
@@ -166,7 +168,7 @@ class TransactionCoordinator:
 
         Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, the coordinator
-        errors.
+        errors; COORDINATOR_LOAD_IN_PROGRESS, too, if there is no room for another id for now.
         """
         if transactional_id is None:
             fresh = await self._producer_ids.next()
@@ -187,6 +189,7 @@ class TransactionCoordinator:
             self._check_two_phase(transactional_id, two_phase or keep_prepared)
             if not two_phase:
                 self._check_timeout(transactional_id, timeout_ms)
+            await self._room.make(transactional_id)
             if without_markers:
                 self._give_markers_up(transactional_id, client)
             after = await self._steps.perform(
@@ -427,7 +430,7 @@ class TransactionCoordinator:
             producer_id = self._ledger.producer_id(transactional_id, number)
             unused = TransactionMetadata(producer_id=producer_id, timeout_ms=timeout_ms)
             entry = self._ledger.new_entry(tenure, transactional_id, unused)
-            tenure.entries[transactional_id] = entry
+            tenure.add(entry)
         return entry
 
     def _check_two_phase(self, transactional_id: str, is_asked_for: bool) -> None:

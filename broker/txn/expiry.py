@@ -8,6 +8,7 @@ transaction is aborted at its deadline.
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from typing import Final
 
 import trio
@@ -18,9 +19,9 @@ from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, retry_until_written
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.steps import Steps
-from odradek.broker.txn.tenure import Entry, TransactionTenure
+from odradek.broker.txn.tenure import Entry, TransactionTenure, size_of
 from odradek.broker.txn.transaction import BumpCause, TransactionMetadata
-from odradek.protocol.errors import KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 TOMBSTONES_PER_BATCH_MAX: Final = 500
 TOMBSTONE_KEYS_MAX_BYTES: Final = 256 * 1024
@@ -28,6 +29,11 @@ TOMBSTONE_KEYS_MAX_BYTES: Final = 256 * 1024
 
 NAMED_MAX: Final = 5
 """The number of expired ids that the log line names."""
+NAME_SHOWN_MAX: Final = 200
+"""The characters of an id that it shows."""
+
+REMOVED_EARLY_MAX: Final = 100
+"""The most ids that are removed at once to make room; of few ids, one in a hundred."""
 
 LOGGER: Final = logging.getLogger("odradek.txn")
 
@@ -68,7 +74,8 @@ async def _remove(
 ) -> None:
     with tenure.bound():
         for batch in _batches(entries):
-            buried = [pair for entry in batch if (pair := _dead(entry, clock.wall_ms()))]
+            due = [entry for entry in batch if entry.expires_at <= trio.current_time()]
+            buried = _dead(due, clock.wall_ms())
             # The ledger has logged a failure. The ids are then still there, and get a new deadline
             # below.
             with suppress(KafkaError):
@@ -80,14 +87,75 @@ async def _remove(
                     ledger.watch_expiration(entry, round(RETRY_LAST_S * 1000))
 
 
-def _dead(entry: Entry, now_ms: int) -> tuple[Entry, TransactionMetadata] | None:
-    """Return the entry with its Dead transaction; None if the id is in use after all."""
-    if entry.pending is not None or entry.expires_at > trio.current_time():
-        return None
+class RoomForIds:
+    """Room for transactional ids: for another one, those that would expire next go early."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, max_bytes: int) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._making = trio.Lock()
+
+    async def make(self, transactional_id: str) -> None:
+        """Make room for an id, unless it is there.
+
+        Raises KafkaError: as `Ledger.find`, and COORDINATOR_LOAD_IN_PROGRESS, which clients retry,
+        if every id is in use, or none could be removed.
+        """
+        while self._is_missing(transactional_id):
+            async with self._making:
+                if self._is_missing(transactional_id) and not await self._remove_some():
+                    raise KafkaError(
+                        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                        f"there is no room for {transactional_id!r}: the ids of this broker take "
+                        f"{self._ledger.size_bytes} of {self._max_bytes} bytes "
+                        "(transactional.ids.max.bytes), and all are in use; try again",
+                    )
+
+    def _is_missing(self, transactional_id: str) -> bool:
+        """Return True if there is no room for an id."""
+        if transactional_id in self._ledger.tenure_of(transactional_id).entries:
+            return False
+        return self._ledger.size_bytes + size_of(transactional_id) > self._max_bytes
+
+    async def _remove_some(self) -> int:
+        """Remove the ids that would expire next. Return the number of those that have gone."""
+        by_tenure: dict[TransactionTenure, list[Entry]] = {}
+        count = min(1 + self._ledger.count // 100, REMOVED_EARLY_MAX)
+        for entry in self._ledger.expirations.take_soonest(count):
+            by_tenure.setdefault(entry.tenure, []).append(entry)
+        gone: list[str] = []
+        try:
+            for tenure, entries in by_tenure.items():
+                buried = _dead(entries, self._clock.wall_ms())
+                with suppress(KafkaError):
+                    await self._ledger.remove(tenure, buried)
+                    gone += [entry.transactional_id for entry, _ in buried]
+        finally:
+            for tenure, entries in by_tenure.items():
+                for entry in entries:
+                    if tenure.entries.get(entry.transactional_id) is entry:
+                        self._ledger.expirations.watch(entry)
+        if gone:
+            LOGGER.warning(
+                "%d transactional ids are forgotten before their time, because all of them take "
+                "more than transactional.ids.max.bytes: %s",
+                len(gone),
+                _named(gone),
+            )
+        return len(gone)
+
+
+def _dead(entries: list[Entry], now_ms: int) -> list[tuple[Entry, TransactionMetadata]]:
+    """Return those entries that are not in use, each with its Dead transaction."""
     request = StepRequest(event=Event.EXPIRE, now_ms=now_ms)
-    cell = state.decide(entry.transaction, request.event, request.transaction_version)
-    assert isinstance(cell, Move), "only an idle id has an end"
-    return entry, state.step(entry.transaction, cell, request)
+    buried = []
+    for entry in entries:
+        if entry.pending is None and entry.expires_at < inf:
+            cell = state.decide(entry.transaction, request.event, request.transaction_version)
+            assert isinstance(cell, Move), "only an idle id has an end"
+            buried.append((entry, state.step(entry.transaction, cell, request)))
+    return buried
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
@@ -109,6 +177,9 @@ def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 def _log_removed(names: list[str]) -> None:
     if names:
-        more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        named = ", ".join(map(repr, names[:NAMED_MAX]))
-        LOGGER.info("transactional ids removed that have expired without use: %s%s", named, more)
+        LOGGER.info("transactional ids removed that have expired without use: %s", _named(names))
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(repr(name[:NAME_SHOWN_MAX]) for name in names[:NAMED_MAX]) + more

@@ -139,6 +139,11 @@ class Ledger:
         """The number of entries, with those whose first record is not written yet."""
         return sum(len(tenure.entries) for tenure in self._tenures)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size that all entries count for in memory limits."""
+        return sum(tenure.size_bytes for tenure in self._tenures)
+
     def owner_of(self, producer_id: int) -> str | None:
         """Return the transactional id that has this producer id; None if none here has it."""
         for tenure in self._tenures:
@@ -276,7 +281,7 @@ class Ledger:
         try:
             await self._make_durable(tenure, tombstones)
             for entry, _ in buried:
-                del tenure.entries[entry.transactional_id]
+                tenure.drop(entry.transactional_id)
                 tenure.owners.pop(entry.transaction.producer_id, None)
         finally:
             for entry, _ in buried:
@@ -313,7 +318,7 @@ class Ledger:
 
     def _take_up(self, entry: Entry) -> None:
         """Resume a transaction that was found in the log."""
-        entry.tenure.entries[entry.transactional_id] = entry
+        entry.tenure.add(entry)
         transaction = entry.transaction
         entry.tenure.owners[transaction.producer_id] = entry.transactional_id
         now_ms = self._clock.wall_ms()
@@ -353,7 +358,7 @@ def release(entry: Entry) -> None:
     entry.pending = None
     if entry.is_new:
         # The first InitProducerId failed: an entry with epoch -1 never expires (KAFKA-14880).
-        entry.tenure.entries.pop(entry.transactional_id, None)
+        entry.tenure.drop(entry.transactional_id)
     entry.wake()
 
 

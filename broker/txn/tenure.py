@@ -12,6 +12,14 @@ from odradek.broker.coordination.tenure import Tenure
 from odradek.broker.txn.markers import Debt
 from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, TransactionMetadata
 
+ENTRY_BYTES: Final = 2_048
+"""The size that a transactional id counts for, besides its text."""
+
+
+def size_of(transactional_id: str) -> int:
+    """Return the size that an id counts for in memory limits."""
+    return ENTRY_BYTES + len(transactional_id)
+
 
 class Entry:
     """One transactional id under one tenure.
@@ -104,6 +112,8 @@ class TransactionTenure(Tenure):
     ) -> None:
         super().__init__(partition, name)
         self.entries: Final[dict[str, Entry]] = {}
+        self.size_bytes = 0
+        """The size that the entries count for in memory limits."""
         self.owners: Final[dict[int, str]] = {}
         self._clocks: Final[WeakValueDictionary[str, GroupClock]] = WeakValueDictionary()
         self._timeouts: Final = timeouts
@@ -117,6 +127,15 @@ class TransactionTenure(Tenure):
         if clock is None:
             clock = self._clocks[group] = GroupClock()
         return clock
+
+    def add(self, entry: Entry) -> None:
+        self.entries[entry.transactional_id] = entry
+        self.size_bytes += size_of(entry.transactional_id)
+
+    def drop(self, transactional_id: str) -> None:
+        """Forget an id, if it is there."""
+        if self.entries.pop(transactional_id, None) is not None:
+            self.size_bytes -= size_of(transactional_id)
 
     def end(self) -> None:
         super().end()

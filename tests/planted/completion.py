@@ -100,7 +100,7 @@ COMPLETION_BUGS: Final = (
     Planted(
         bug="KAFKA-14880",
         file=LEDGER,
-        old="        entry.tenure.entries.pop(entry.transactional_id, None)\n",
+        old="        entry.tenure.drop(entry.transactional_id)\n",
         new="        pass\n",
         tests=(f"{OVER_TIME}a_first_init_that_failed_leaves_nothing_that_would_have_to_expire",),
     ),

@@ -18,6 +18,26 @@ BACKGROUND: Final = "tests/broker/partitions/test_background.py::test_"
 
 PRODUCERS_BUGS: Final = (
     Planted(
+        bug="a producer with an open transaction makes room for another one",
+        file=PRODUCERS,
+        old="            if not entry.has_open_transaction:\n                return entry\n",
+        new="            return entry\n",
+        tests=(
+            f"{SEQUENCES}a_producer_with_an_open_transaction_never_goes_and_a_newcomer_is_refused_"
+            "for_now",
+        ),
+    ),
+    Planted(
+        bug="a transactional id is made although there is no room",
+        file="broker/txn/coordinator.py",
+        old="            await self._room.make(transactional_id)\n",
+        new="",
+        tests=(
+            "tests/broker/txn/test_room_for_ids.py::"
+            "test_made_up_transactional_ids_do_not_take_more_and_more_memory",
+        ),
+    ),
+    Planted(
         bug="tasks that wait for a producer id block do not learn that there is none",
         file="broker/txn/producer_ids.py",
         old="            if refill.failure is not None:\n",
@@ -159,13 +179,13 @@ def _sound_is_next_sequence(""",
     ),
     Planted(
         bug="Redpanda #8566, Redpanda #30003",
-        file=PRODUCERS,
+        file="broker/storage/checkpoint.py",
         old="""\
         entry.first_offset,
         entry.last_marker_offset,
 """,
         new="""\
-        NO_OFFSET,
+        -1,
         entry.last_marker_offset,
 """,
         tests=(f"{LOGS}a_transaction_that_is_open_at_a_checkpoint_is_open_after_it",),

@@ -1,16 +1,18 @@
 """Sequences, epochs, transactions and markers of producers in one partition."""
 
+import tracemalloc
+
 import pytest
 
 from odradek.broker.member_ids import FROM, member_id
+from odradek.broker.storage.checkpoint import pack_entry, unpack_entry
 from odradek.broker.storage.producers import (
+    LOOKED_AT_MAX,
     WINDOW,
     BatchMetadata,
     EndedTransaction,
     ProducerEntry,
     Producers,
-    pack_entry,
-    unpack_entry,
 )
 from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -380,3 +382,73 @@ def test_an_entry_survives_packing_with_its_whole_window() -> None:
         unpack_entry([1, 2, []])
     with pytest.raises(ValueError, match="four numbers"):
         unpack_entry([1, 2, 3, 4, 5, 6, 7, [1, 2, 3]])
+
+
+def header_of(producer_id: int, *, transactional: bool = False) -> BatchHeader:
+    return header(0, transactional=transactional)._replace(producer_id=producer_id)
+
+
+def test_made_up_producer_ids_take_the_room_of_so_many_producers() -> None:
+    """200,000 of them took 800 bytes each, for a day."""
+    log = Log()
+    log.producers.limit_to(100, "t-0")
+    tracemalloc.start()
+    try:
+        for producer_id in range(10_000):
+            log.append(header_of(producer_id))
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert list(log.producers.entries) == list(range(9_900, 10_000))
+    assert used_bytes < 1_000_000  # all of them took 8 MB
+
+
+def test_the_producer_that_has_written_nothing_for_the_longest_time_goes_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = Log()
+    log.producers.limit_to(3, "t-0")
+    for producer_id in (1, 2, 3):
+        log.append(header_of(producer_id))
+    log.append(header(1))  # of producer 1
+    log.append(header_of(4))
+    assert list(log.producers.entries) == [3, 1, 4]
+    assert "t-0: producer 2 is forgotten before its time" in caplog.text
+    log.append(header(2))
+    assert log.append(header(2)) is not None  # its repeats are still known
+
+
+def test_a_producer_with_an_open_transaction_never_goes_and_a_newcomer_is_refused_for_now() -> None:
+    log = Log()
+    log.producers.limit_to(3, "t-0")
+    for producer_id in (1, 2, 3):
+        log.append(header_of(producer_id, transactional=True))
+    assert refused(log, header_of(4)) is ErrorCode.NOT_ENOUGH_REPLICAS
+    log.mark(1, producer_id=2)
+    log.append(header_of(4))
+    assert sorted(log.producers.entries) == [1, 3, 4]
+    assert log.producers.open_count == 2
+
+
+def test_a_follower_takes_what_its_leader_has_taken_whatever_its_own_limit_is() -> None:
+    producers = Producers()
+    producers.limit_to(2, "t-0")
+    for producer_id in range(4):
+        batch = header_of(producer_id, transactional=True)
+        producers.add_batch(batch, producer_id, 0, 0)
+    assert len(producers.entries) == 4
+    assert producers.first_open_offset == 0
+
+
+def test_many_open_transactions_are_not_all_looked_at_for_each_newcomer() -> None:
+    log = Log()
+    log.producers.limit_to(3 * LOOKED_AT_MAX, "t-0")
+    for producer_id in range(3 * LOOKED_AT_MAX - 1):
+        log.append(header_of(producer_id, transactional=True))
+    log.append(header_of(5_000))
+    # The idle one comes last. Each attempt goes on where the one before has stopped.
+    codes = [refused(log, header_of(6_000)) for _ in range(2)]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    log.append(header_of(6_000))
+    assert 5_000 not in log.producers.entries
+    assert len(log.producers.entries) == 3 * LOOKED_AT_MAX
