@@ -106,7 +106,6 @@ class LocalTopicLogs:
             if was_made and not self._partitions.directories.is_given_up(where):
                 self._partitions.keep_missing(topic.name, topic.topic_id, index, is_only=True)
                 return False
-            self._begun_anew.append(str(where))
             return True
         node_id = self._config.node_id
         sets = (*partition.isr, *partition.elr) or (partition.last_leader,)
@@ -216,6 +215,8 @@ class LocalTopicLogs:
         where = TopicPartition(topic.name, index)
         if is_start and not await self._is_here(topic, index):
             return
+        is_only = is_start and self._others(topic.partitions[index]) is Others.NONE
+        begins = is_only and not await self._partitions.directories.has_log(where)
         try:
             await open_one()
         except ForeignDirectory:
@@ -226,7 +227,9 @@ class LocalTopicLogs:
             if not await self._is_here(topic, index):
                 return
             await open_one()
-        if is_start and self._partitions.directories.is_given_up(where):
+        if begins:
+            self._begun_anew.append(str(where))
+        if is_only:
             await self._partitions.directories.forget_given_up(where)
         self._made_logs.made(topic.topic_id, index, self._partitions.directories.of(where))
 

@@ -237,10 +237,22 @@ class Recovery:
             # Indexes are written after a flush: everything before the last index was on disk.
             indexed = [base for base in bases if self._has_index(base)]
             self._durable_offset = indexed[-1] if indexed else 0
+            self._say_lost_segments(bases)
             return
         self._durable_offset = checkpoint.recovery_offset
         check_sizes(self._disk, self._directory, checkpoint, bases)
         await check_ends(self._disk, self._directory, checkpoint)
+
+    def _say_lost_segments(self, bases: list[int]) -> None:
+        """Log the segments of which only an index is left: no checkpoint names them any more."""
+        indexed = offsets_in(self._disk.listdir(self._directory), OFFSET_INDEX)
+        lost = [file_path(self._directory, base, LOG) for base in indexed if base not in bases]
+        if lost:
+            LOGGER.error(
+                "%s is missing, and so are the checkpoint and the records that were in it: put the "
+                "files back while the broker is stopped",
+                ", ".join(lost),
+            )
 
     def _has_index(self, base: int) -> bool:
         return any(

@@ -149,6 +149,10 @@ async def test_a_lost_log_that_a_person_has_given_up_begins_anew_with_a_line(
         await world.start()
         assert "begin empty: t-0" in caplog.text
         assert not machine.disk.exists(f"{directory}/{GIVEN_UP}")
+        await machine.stop()
+        machine.disk.open(f"{directory}/{GIVEN_UP}").close()  # as after a crash meanwhile
+        await world.start()
+        assert not machine.disk.exists(f"{directory}/{GIVEN_UP}")
         await fill(world, LOST)
         assert await read(world, LOST) == VALUES
         await machine.stop()

@@ -284,3 +284,18 @@ async def test_a_file_that_makes_no_sense_takes_its_partition_offline_and_no_oth
         assert found == right, where
     assert f"t-0 is offline, and nothing in its directory is changed: {DATA}/t-0" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+@pytest.mark.parametrize("which", [0, -1])
+async def test_a_segment_that_is_lost_with_its_checkpoint_is_named(
+    whole: dict[bool, Directory], which: int, is_killed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log was shorter, and no line said so."""
+    disk = copy.deepcopy(whole[is_killed].disk)
+    lost = list(disk.files(directory(VICTIM), ".log"))[which]
+    for name in (lost, "checkpoint"):
+        disk.lose(f"{directory(VICTIM)}/{name}")
+    await Node.start(disk)
+    assert f"{directory(VICTIM)}/{lost} is missing, and so are the checkpoint" in caplog.text
+    assert "begin empty" not in caplog.text
