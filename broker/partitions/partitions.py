@@ -178,6 +178,11 @@ class Partitions:
         opened = [where for where, found in self._partitions.items() if found.log.is_damaged]
         return [*self._unopened.damaged(), *opened]
 
+    def topic_id_of(self, where: TopicPartition) -> UUID | None:
+        """Return the topic whose log is here, opened or not; None without one."""
+        found = self._partitions.get(where)
+        return self._unopened.topic_id_of(where) if found is None else found.topic_id
+
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
@@ -352,6 +357,7 @@ class Partitions:
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
             topic_id = self._unopened.discard(where)
+            self.missing.discard(where)
             if partition is not None:
                 self._background.forget(partition)
                 await partition.discard()
@@ -363,6 +369,7 @@ class Partitions:
             except OSError as error:
                 failures.append(error)
         await self.directories.sync()
+        await self._note_this_run()  # other logs may get these names
         if failures:
             raise failures[0]
 

@@ -77,6 +77,10 @@ class UnopenedPartitions:
         """Return the partitions whose damage a restart does not mend."""
         return [where for where, log in self._known.items() if log.is_damaged]
 
+    def topic_id_of(self, where: TopicPartition) -> UUID | None:
+        found = self._known.get(where)
+        return None if found is None else found.topic_id
+
     def discard(self, where: TopicPartition) -> UUID | None:
         """Forget a partition and return the id of its topic; None if it is not here."""
         found = self._known.pop(where, None)

@@ -78,9 +78,11 @@ class DamagedReplicas:
     async def _replace(self, where: TopicPartition) -> None:
         """Go one step. Raises KafkaError."""
         image = self._metadata.image
-        partition = image.partition(*where)
-        if partition is None or not self._has_whole_replica(partition):
+        topic, partition = image.topics.get(where.topic), image.partition(*where)
+        if topic is None or partition is None or not self._has_whole_replica(partition):
             return
+        if topic.topic_id != self._partitions.topic_id_of(where):
+            return  # it was made anew: the damaged log, of the topic before, is removed soon
         if self._node_id in (partition.leader, *partition.isr, *partition.elr):
             await self._leave(image, where, partition)
         else:

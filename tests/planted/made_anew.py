@@ -34,6 +34,26 @@ MADE_ANEW_BUGS: Final = (
         fixed=reach.ANEW,
     ),
     Planted(
+        bug="a log made anew is taken for the damaged one of its name",
+        file="broker/partitions/partitions.py",
+        old="        await self._note_this_run()  # other logs may get these names\n",
+        new="",
+        tests=(
+            "tests/broker/partitions/test_made_anew.py::"
+            "test_a_log_made_anew_is_not_suspected_for_the_damaged_one_of_its_name",
+        ),
+    ),
+    Planted(
+        bug="a replica of a topic made anew leaves the in-sync set for the damaged one of its name",
+        file="broker/replication/damaged.py",
+        old="if topic.topic_id != self._partitions.topic_id_of(where):",
+        new="if False:",
+        tests=(
+            "tests/broker/replication/test_damaged.py::"
+            "test_a_damaged_log_of_the_topic_before_takes_no_replica_out_of_the_new_one",
+        ),
+    ),
+    Planted(
         bug="what was added to a transaction before counts for a topic made anew",
         file="broker/txn/state.py",
         old="is_in = partition.is_in(transaction.partitions)",

@@ -1,0 +1,33 @@
+"""What a broker notes of the logs of a topic does not count for another topic of its name."""
+
+from uuid import UUID
+
+from odradek.broker.storage.last_run import read_last_run
+from odradek.broker.topic_partition import TopicPartition
+from tests.broker.storage.samples import DIRECTORY, TOPIC, Machine
+
+OTHER = UUID(int=99)
+
+
+async def test_a_log_made_anew_is_not_suspected_for_the_damaged_one_of_its_name() -> None:
+    """At the next start it was judged as strictly: what a power failure tears was damage."""
+    machine = Machine()
+    partition = await machine.start()
+    await machine.partitions.take_offline(partition, "a bad batch")
+    assert (await read_last_run(machine.disk, DIRECTORY)).damaged == {f"{TOPIC}-0"}
+    await machine.partitions.delete(TOPIC, [0])
+    await machine.partitions.create(TOPIC, OTHER, 0, machine.config)
+    machine.disk.kill()
+    assert (await read_last_run(machine.disk, DIRECTORY)).damaged == set()
+
+
+async def test_a_log_made_anew_lacks_nothing_that_the_one_before_lacked() -> None:
+    machine = Machine()
+    await machine.start()
+    where = TopicPartition(TOPIC, 0)
+    machine.partitions.missing.add(where)
+    await machine.partitions.delete(TOPIC, [0])
+    assert not machine.partitions.is_offline(TOPIC, 0)
+    await machine.partitions.create(TOPIC, OTHER, 0, machine.config)
+    assert where not in machine.partitions.missing
+    assert machine.partitions.topic_id_of(where) == OTHER
