@@ -78,10 +78,10 @@ class DamagedReplicas:
     async def _replace(self, where: TopicPartition) -> None:
         """Go one step. Raises KafkaError."""
         image = self._metadata.image
-        topic, partition = image.topics.get(where.topic), image.partition(*where)
-        if topic is None or partition is None or not self._has_whole_replica(partition):
+        partition = image.partition(*where)
+        if partition is None or not self._has_whole_replica(partition):
             return
-        if topic.topic_id != self._partitions.topic_id_of(where):
+        if image.topics[where.topic].topic_id != self._partitions.topic_id_of(where):
             return  # it was made anew: the damaged log, of the topic before, is removed soon
         if self._node_id in (partition.leader, *partition.isr, *partition.elr):
             await self._leave(image, where, partition)

@@ -42,7 +42,7 @@ MEMBERS_CUT_OFF: Final = Fixed(
     seconds=8.0,
     clients=("members",),
 )
-ANEW: Final = Fixed(faults=("LinkCut",), clients=("anew",))
+ANEW: Final = Fixed(faults=("LinkCut",), seconds=10.0, clients=("anew",))
 SHARERS: Final = Fixed(
     faults=("ClientCut", "Resets"), settings=QUICK, seconds=10.0, clients=("sharers",)
 )
