@@ -82,8 +82,8 @@ FILE_BUGS: Final = (
     Planted(
         bug="compaction makes records without a timestamp young",
         file="broker/storage/compaction/cleaner.py",
-        old="        self._disk.set_modified_ms(cleaned_path(new), modified_ms)\n",
-        new="",
+        old="self._disk.set_modified_ms(cleaned_path(new), modified_ms)",
+        new="pass",
         tests=(f"{TIMES}compaction_does_not_make_records_without_a_timestamp_younger",),
     ),
 )

@@ -375,9 +375,11 @@ class Writer:
         new.first_timestamp = first.first_timestamp
         new.first_append_ms = first.first_append_ms
         new.seal()
-        # Records without timestamps are as old as their file (as in Kafka).
-        modified_ms = self._disk.modified_ms(group[-1].path())
-        self._disk.set_modified_ms(cleaned_path(new), modified_ms)
+        # Records without timestamps are as old as their file (as in Kafka). A group that was
+        # deleted meanwhile is not replaced.
+        if not group[-1].is_deleted:
+            modified_ms = self._disk.modified_ms(group[-1].path())
+            self._disk.set_modified_ms(cleaned_path(new), modified_ms)
         await write_indexes(self._disk, new)
 
     def close(self) -> None:
