@@ -18,7 +18,7 @@ MADE_ANEW_BUGS: Final = (
             f"{ANEW}an_id_is_free_although_its_topic_was_made_anew_with_fewer_partitions",
             f"{PEERS}a_partition_is_gone_when_another_topic_has_its_name",
         ),
-        seed=2,
+        seed=3,
         fixed=reach.ANEW,
     ),
     Planted(
@@ -30,7 +30,7 @@ MADE_ANEW_BUGS: Final = (
             f"{ANEW}a_topic_made_anew_gets_no_marker_of_the_one_before",
             f"{ANEW}a_leader_takes_no_marker_for_another_topic_of_the_name",
         ),
-        seed=2,
+        seed=3,
         fixed=reach.ANEW,
     ),
     Planted(
