@@ -25,9 +25,14 @@ class FunctionText:
         *,
         objects: Mapping[str, Any],
         locals: frozenset[str] = frozenset(),
+        in_steps: bool = False,
     ) -> None:
-        """`locals` are names that the lines use without asking `local` for them."""
+        """`locals` are names that the lines use without asking `local` for them.
+
+        `in_steps`: the function is a generator, which yields the number of its next steps.
+        """
         self.name = name
+        self.in_steps = in_steps
         self._lines = [f"def {name}({', '.join(parameters)}):"]
         self._depth = 1
         self._objects = dict(objects)

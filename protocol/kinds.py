@@ -222,6 +222,8 @@ class Array(Lengthed):
     def emit_build_items(self, code: FunctionText, value: str) -> None:
         item = code.local("item")
         with code.block(f"for {item} in {value}:"):
+            if code.in_steps:
+                code.line("yield 1")
             self.item.emit_build(code, item)
 
 

@@ -9,7 +9,7 @@ wrote may have it. Partitions are chosen as in Kafka, by Java's hash of the stri
 Odradek's own fields have tags from `OWN_TAGS_FROM` on. Kafka skips tags that it does not know.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from operator import mul
 from struct import Struct, unpack
 from typing import Any, Final, TypeVar
@@ -351,6 +351,17 @@ def encode_value(value: object, version: int | None = None) -> bytes:
         has_topic_id = isinstance(value, OffsetCommitValue) and value.topic_id != ZERO_UUID
         version = 4 if has_topic_id else written
     return _encode(value, version, is_flexible=version >= flexible_from)
+
+
+def encode_value_in_steps(value: object, version: int | None = None) -> Generator[int, None, bytes]:
+    """Return the bytes of `encode_value`, and yield the number of the next steps.
+
+    For the values of a group, which may have thousands of members or topics.
+    """
+    _, flexible_from, written = VALUE_VERSIONS[type(value)]
+    version = written if version is None else version
+    parts = yield from wire.build_in_steps(value, version, version >= flexible_from)
+    return VERSION.pack(version) + b"".join(parts.finish())
 
 
 def decode_value(kind: type[Value], data: Buffer) -> Value:

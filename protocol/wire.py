@@ -15,7 +15,7 @@ budget of the cursor.
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import MISSING, fields
 from functools import cache, cached_property
 from itertools import groupby
@@ -191,11 +191,18 @@ class Message(Wire):
         code.line("return value")
         return code
 
-    def text_to_build(self) -> FunctionText:
-        """Return the function that writes a message behind what parts already has."""
-        name = f"build_{self.cls.__name__}_{self.version}"
+    def text_to_build(self, *, in_steps: bool = False) -> FunctionText:
+        """Return the function that writes a message behind what parts already has.
+
+        `in_steps`: it is a generator, for which each item of an array is a step.
+        """
+        name = f"build_{self.cls.__name__}_{self.version}" + ("_in_steps" if in_steps else "")
         parameters = ["message", "parts", "context", "path"]
-        code = FunctionText(name, parameters, objects=OBJECTS, locals=LOCALS_TO_BUILD)
+        code = FunctionText(
+            name, parameters, objects=OBJECTS, locals=LOCALS_TO_BUILD, in_steps=in_steps
+        )
+        if in_steps:
+            code.line("yield 1")
         code.line("out, left = parts.open, parts.items_left")
         self.emit_build(code, "message")
         code.line("parts.items_left = left")
@@ -210,6 +217,11 @@ class Message(Wire):
     def _build(self) -> Callable[[Any, Parts, Any, Any], None]:
         """The function that construct calls to build."""
         return self.text_to_build().compiled()
+
+    @cached_property
+    def build_in_steps(self) -> Callable[[Any, Parts, Any, Any], Generator[int, None, None]]:
+        """The generator that builds, of which `build_in_steps` below takes the steps."""
+        return self.text_to_build(in_steps=True).compiled()
 
 
 def _snake_case(name: str) -> str:
@@ -281,4 +293,16 @@ def build(obj: object, version: int, flexible: bool, parts: Parts | None = None)
     """
     parts = Parts() if parts is None else parts
     message_wire(type(obj), version, flexible)._build(obj, parts, None, None)
+    return parts
+
+
+def build_in_steps(
+    obj: object, version: int, flexible: bool, parts: Parts | None = None
+) -> Generator[int, None, Parts]:
+    """Do what `build` does, and yield the number of the next steps: each item of an array is one.
+
+    For a message whose arrays may be so long that others should run in between.
+    """
+    parts = Parts() if parts is None else parts
+    yield from message_wire(type(obj), version, flexible).build_in_steps(obj, parts, None, None)
     return parts

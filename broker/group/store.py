@@ -18,6 +18,7 @@ from odradek.broker.group.consumer.records import VALUE_OF, ConsumerEntry
 from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.work import Work
 from odradek.protocol import wire
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import NO_HEADERS, BatchBuilder, Record, encode_contents
@@ -33,6 +34,7 @@ from odradek.protocol.state_topics import (
     decode_value,
     encode_key,
     encode_value,
+    encode_value_in_steps,
 )
 from odradek.protocol.varint import encode_varint
 
@@ -137,8 +139,24 @@ def write_entry(entry: Entry, now_ms: int) -> Record:
         value = None if entry.value is None else encode_value(entry.value)
     else:
         key = encode_key(GroupMetadataKey(group=entry.group_id))
-        value = None if entry.group is None else _write_group(entry.group)
+        value = (
+            None if entry.group is None else encode_value(_group_value(entry.group), GROUP_VERSION)
+        )
     return Record(key=key, value=value, timestamp_ms=now_ms)
+
+
+def write_entry_in_steps(entry: Entry, now_ms: int) -> Work[Record]:
+    """Return what `write_entry` returns. Each member or topic of a group is a step."""
+    if isinstance(entry, ConsumerEntry) and entry.value is not None:
+        value = yield from encode_value_in_steps(entry.value)
+        return Record(key=encode_key(entry.key), value=value, timestamp_ms=now_ms)
+    if isinstance(entry, GroupEntry) and entry.group is not None:
+        key = encode_key(GroupMetadataKey(group=entry.group_id))
+        yield 1 + len(entry.group.members)
+        value = yield from encode_value_in_steps(_group_value(entry.group), GROUP_VERSION)
+        return Record(key=key, value=value, timestamp_ms=now_ms)
+    yield 2
+    return write_entry(entry, now_ms)
 
 
 def read_entry(record: Record) -> Entry | None:
@@ -186,7 +204,7 @@ def _read_offset(data: bytes) -> StoredOffset:
     )
 
 
-def _write_group(group: ClassicGroup) -> bytes:
+def _group_value(group: ClassicGroup) -> GroupMetadataValue:
     members = tuple(
         MemberMetadata(
             member_id=member.member_id,
@@ -200,16 +218,13 @@ def _write_group(group: ClassicGroup) -> bytes:
         )
         for member in group.members.values()
     )
-    return encode_value(
-        GroupMetadataValue(
-            protocol_type=group.protocol_type or "",
-            generation=group.generation_id,
-            protocol=group.protocol_name,
-            leader=group.leader_id,
-            current_state_timestamp=group.state_since_ms,
-            members=members,
-        ),
-        GROUP_VERSION,
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=group.state_since_ms,
+        members=members,
     )
 
 

@@ -38,7 +38,7 @@ from odradek.broker.group.store import (
     PartitionOffset,
     add_entries,
     add_offsets,
-    write_entry,
+    write_entry_in_steps,
 )
 from odradek.broker.work import Work, whole
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -191,8 +191,7 @@ class GroupTenure(Tenure):
         now_ms = self._around.clock.wall_ms()
         records = []
         for entry in entries:
-            records.append(write_entry(entry, now_ms))
-            yield 2 + len(records[-1].value or b"") // 100
+            records.append((yield from write_entry_in_steps(entry, now_ms)))
         return records
 
     def append_encoded(self, records: Sequence[Record]) -> int:

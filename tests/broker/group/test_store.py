@@ -21,8 +21,10 @@ from odradek.broker.group.store import (
     read_entry,
     subscribed_topics,
     write_entry,
+    write_entry_in_steps,
 )
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.work import whole
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import BatchBuilder, Record, decode_batch
 from odradek.protocol.state_topics import GroupMetadataValue, MemberMetadata, encode_value
@@ -91,6 +93,7 @@ def partition_offsets() -> st.SearchStrategy[PartitionOffset]:
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_written_is_read(entry: Entry) -> None:
     assert read_entry(write_entry(entry, 99)) == entry
+    assert whole(write_entry_in_steps(entry, 99)) == write_entry(entry, 99)
 
 
 def records_of(batch: BatchBuilder) -> list[Record]:
