@@ -159,11 +159,11 @@ class Peers:
         is_check: bool,
     ) -> CoordinatorAnswer:
         """Have the coordinator add partitions to a transaction, or only check that it has them."""
-        topics: dict[tuple[str, UUID], list[int]] = {}
+        topics: dict[tuple[str, bytes], list[int]] = {}
         by_name = {}
         for partition in partitions:
             by_name[partition.by_name] = partition
-            named = (partition.topic, partition.topic_id)
+            named = (partition.topic, partition.id_bytes)
             topics.setdefault(named, []).append(partition.partition)
         request = AddPartitionsToTxnRequest(
             transactions=(
@@ -174,9 +174,11 @@ class Peers:
                     verify_only=is_check,
                     topics=tuple(
                         AddPartitionsToTxnTopic(
-                            name=name, partitions=tuple(indexes), topic_id=topic_id
+                            name=name,
+                            partitions=tuple(indexes),
+                            topic_id=UUID(bytes=id_bytes),
                         )
-                        for (name, topic_id), indexes in topics.items()
+                        for (name, id_bytes), indexes in topics.items()
                     ),
                 ),
             )

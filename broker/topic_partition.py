@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from odradek.protocol.schema import ZERO_UUID
 
+NO_ID: Final = ZERO_UUID.bytes
 _DIRECTORY: Final = re.compile(r"([a-zA-Z0-9._-]+)-(0|[1-9][0-9]*)", re.ASCII)
 
 
@@ -28,10 +29,20 @@ class TopicIdPartition(NamedTuple):
 
     topic: str
     partition: int
-    topic_id: UUID
+    id_bytes: bytes
+    """The topic's id. Requests have tens of thousands of partitions, which are kept in sets, and to
+    hash or compare a UUID takes a call of Python."""
+
+    @classmethod
+    def of(cls, topic: str, partition: int, topic_id: UUID) -> Self:
+        return cls(topic, partition, topic_id.bytes)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @property
+    def topic_id(self) -> UUID:
+        return UUID(bytes=self.id_bytes)
 
     @property
     def by_name(self) -> TopicPartition:
@@ -39,11 +50,11 @@ class TopicIdPartition(NamedTuple):
 
     def may_be_of(self, topic_id: UUID) -> bool:
         """Return True unless it is known to be a partition of another topic."""
-        return self.topic_id in (ZERO_UUID, topic_id)
+        return self.id_bytes in (NO_ID, topic_id.bytes)
 
     def is_in(self, partitions: Collection["TopicIdPartition"]) -> bool:
         """Return True if `partitions` has this one, or has it without an id."""
-        return self in partitions or self._replace(topic_id=ZERO_UUID) in partitions
+        return self in partitions or self._replace(id_bytes=NO_ID) in partitions
 
 
 def partition_of(directory_name: str) -> TopicPartition | None:

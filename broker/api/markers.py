@@ -170,7 +170,7 @@ def _new(marker: WritableTxnMarker) -> NewMarker:
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
     for topic in marker.topics:
         for index in dict.fromkeys(topic.partition_indexes):
-            yield Write(marker, TopicIdPartition(topic.name, index, topic.topic_id))
+            yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
 
 
 def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition: Partition) -> None:

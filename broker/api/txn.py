@@ -172,15 +172,16 @@ async def _add_partitions(
     max_wait_ms: int | None = None,
 ) -> Codes:
     partitions = await turns.distinct(
-        TopicIdPartition(topic.name, index, topic_id)
+        TopicIdPartition.of(topic.name, index, topic_id)
         for topic in wanted.topics
         for topic_id in [_topic_id(context, wanted, topic)]
         for index in topic.partitions
     )
-    names = [partition.by_name for partition in partitions]
+    names = []
     refused: dict[TopicPartition, ErrorCode] = {}
     for partition in partitions:
         await turns.take()
+        names.append(partition.by_name)
         code = _refusal(context, partition)
         if code is not None:
             refused[partition.by_name] = code
@@ -282,7 +283,7 @@ def _offsets_partition(context: RequestContext, group_id: str) -> TopicIdPartiti
     found = context.core.cluster.image.topics.get(CONSUMER_OFFSETS_TOPIC)
     index = context.core.groups.partition_for(group_id)
     topic_id = ZERO_UUID if found is None else found.topic_id
-    return TopicIdPartition(CONSUMER_OFFSETS_TOPIC, index, topic_id)
+    return TopicIdPartition.of(CONSUMER_OFFSETS_TOPIC, index, topic_id)
 
 
 async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:

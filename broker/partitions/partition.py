@@ -72,7 +72,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.topic_id = log.topic_id
-        self.by_id = TopicIdPartition(topic, index, log.topic_id)
+        self.by_id = TopicIdPartition.of(topic, index, log.topic_id)
         self.log = log
         self.lead: Lead | None = None
         self.leader_epoch = NO_EPOCH

@@ -20,12 +20,11 @@ import trio
 
 from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartition
-from odradek.broker.topic_partition import TopicIdPartition
+from odradek.broker.topic_partition import NO_ID, TopicIdPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
 from odradek.protocol.batch import CONTROL_BIT
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
-from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_records import iter_state_records
 from odradek.protocol.state_topics import UnknownKey, decode_transaction_state_key
 
@@ -208,14 +207,14 @@ class Decoder:
             count, at = _varint(packed, at)
             indexes = struct.unpack_from(f">{count - 1}i", packed, at)
             at += 4 * (count - 1)
-            topic_id = ZERO_UUID
+            id_bytes = NO_ID
             if packed[at] != 0:
                 at += len(_TOPIC_ID_HEAD)
-                topic_id = UUID(bytes=packed[at : at + _ID_BYTES])
+                id_bytes = packed[at : at + _ID_BYTES]
                 at += _ID_BYTES
             else:
                 at += 1
-            found += [TopicIdPartition(topic, index, topic_id) for index in indexes]
+            found += [TopicIdPartition(topic, index, id_bytes) for index in indexes]
         partitions = self._partitions[packed] = frozenset(found)
         return partitions
 

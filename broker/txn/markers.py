@@ -285,10 +285,10 @@ def _take(queue: _Queue) -> list[_Parcel]:
 async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
     """Return one marker for each debt, with its partitions, by producer id."""
     turns = Turns()
-    topics: dict[Debt, dict[tuple[str, UUID], list[int]]] = {}
-    for debt, (topic, partition, topic_id) in owed:
+    topics: dict[Debt, dict[tuple[str, bytes], list[int]]] = {}
+    for debt, (topic, partition, id_bytes) in owed:
         await turns.take()
-        topics.setdefault(debt, {}).setdefault((topic, topic_id), []).append(partition)
+        topics.setdefault(debt, {}).setdefault((topic, id_bytes), []).append(partition)
     markers = {}
     for debt, by_topic in topics.items():
         await turns.take(MARKER_STEPS)
@@ -298,9 +298,9 @@ async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
             transaction_result=debt.committed,
             topics=tuple(
                 WritableTxnMarkerTopic(
-                    name=name, partition_indexes=tuple(indexes), topic_id=topic_id
+                    name=name, partition_indexes=tuple(indexes), topic_id=UUID(bytes=id_bytes)
                 )
-                for (name, topic_id), indexes in by_topic.items()
+                for (name, id_bytes), indexes in by_topic.items()
             ),
             coordinator_epoch=debt.coordinator_epoch,
             transaction_version=debt.transaction_version,

@@ -74,12 +74,14 @@ def tombstone(transactional_id: str, now_ms: int) -> Record:
 
 
 def _by_topic(partitions: frozenset[TopicIdPartition]) -> tuple[PartitionsSchema, ...]:
-    topics: defaultdict[tuple[str, UUID], list[int]] = defaultdict(list)
-    for topic, partition, topic_id in partitions:
-        topics[topic, topic_id].append(partition)
+    topics: defaultdict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for topic, partition, id_bytes in partitions:
+        topics[topic, id_bytes].append(partition)
     return tuple(
-        PartitionsSchema(topic=topic, partition_ids=tuple(sorted(ids)), topic_id=topic_id)
-        for (topic, topic_id), ids in sorted(topics.items())
+        PartitionsSchema(
+            topic=topic, partition_ids=tuple(sorted(ids)), topic_id=UUID(bytes=id_bytes)
+        )
+        for (topic, id_bytes), ids in sorted(topics.items())
     )
 
 
@@ -103,7 +105,7 @@ def decode(value: bytes) -> TransactionMetadata:
         timeout_ms=stored.transaction_timeout_ms,
         state=State(stored.transaction_status),
         partitions=frozenset(
-            TopicIdPartition(topic.topic, partition, topic.topic_id)
+            TopicIdPartition.of(topic.topic, partition, topic.topic_id)
             for topic in stored.transaction_partitions or ()
             for partition in topic.partition_ids
         ),

@@ -61,9 +61,9 @@ NOT_YET: Final = frozenset(
 )
 PLACES: Final = frozenset(
     {
-        TopicIdPartition("payments", 0, UUID(int=1)),
-        TopicIdPartition("payments", 1, UUID(int=1)),
-        TopicIdPartition("ledger", 3, UUID(int=2)),
+        TopicIdPartition.of("payments", 0, UUID(int=1)),
+        TopicIdPartition.of("payments", 1, UUID(int=1)),
+        TopicIdPartition.of("ledger", 3, UUID(int=2)),
     }
 )
 STATES: Final = (State.EMPTY, State.ONGOING, State.PREPARE_COMMIT, State.COMPLETE_COMMIT)

@@ -46,7 +46,7 @@ def peers_of(stored: TopicImage | None, shown: TopicImage | None = None) -> Peer
 async def test_a_partition_is_gone_when_another_topic_has_its_name(
     stored: TopicImage | None, is_gone: bool
 ) -> None:
-    assert await peers_of(stored).is_gone(TopicIdPartition("refunds", 1, ONE)) is is_gone
+    assert await peers_of(stored).is_gone(TopicIdPartition.of("refunds", 1, ONE)) is is_gone
 
 
 @pytest.mark.parametrize(("partitions", "is_gone"), [(1, True), (2, False)])
@@ -55,19 +55,19 @@ async def test_a_partition_whose_topic_id_is_not_known_is_gone_when_the_topic_ha
 ) -> None:
     """An earlier version of the broker wrote no ids."""
     peers = peers_of(topic(OTHER, partitions))
-    assert await peers.is_gone(TopicIdPartition("refunds", 1, ZERO_UUID)) is is_gone
+    assert await peers.is_gone(TopicIdPartition.of("refunds", 1, ZERO_UUID)) is is_gone
 
 
 async def test_a_partition_is_not_gone_while_its_topic_is_being_written() -> None:
     peers = peers_of(None)
     unfinished = pack_topic(topic(ONE, 2), is_finished=False)
     cast(FakeMetaStore, peers._store).server.keys.apply({topic_key("refunds"): unfinished})
-    assert not await peers.is_gone(TopicIdPartition("refunds", 1, ONE))
+    assert not await peers.is_gone(TopicIdPartition.of("refunds", 1, ONE))
 
 
 def test_another_topic_of_the_name_leads_no_partition_of_the_one_before() -> None:
     peers = peers_of(None, shown=topic(OTHER, 2))
-    assert peers.leader_of(TopicIdPartition("refunds", 1, OTHER)) == 3
-    assert peers.leader_of(TopicIdPartition("refunds", 1, ZERO_UUID)) == 3
-    assert peers.leader_of(TopicIdPartition("refunds", 1, ONE)) is None
-    assert peers.leader_of(TopicIdPartition("refunds", 2, OTHER)) is None
+    assert peers.leader_of(TopicIdPartition.of("refunds", 1, OTHER)) == 3
+    assert peers.leader_of(TopicIdPartition.of("refunds", 1, ZERO_UUID)) == 3
+    assert peers.leader_of(TopicIdPartition.of("refunds", 1, ONE)) is None
+    assert peers.leader_of(TopicIdPartition.of("refunds", 2, OTHER)) is None

@@ -24,7 +24,7 @@ MADE_ANEW_BUGS: Final = (
     Planted(
         bug="a topic made anew gets the markers of the one before",
         file="broker/topic_partition.py",
-        old="return self.topic_id in (ZERO_UUID, topic_id)",
+        old="return self.id_bytes in (NO_ID, topic_id.bytes)",
         new="return True",
         tests=(
             f"{ANEW}a_topic_made_anew_gets_no_marker_of_the_one_before",

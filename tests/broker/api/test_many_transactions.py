@@ -70,7 +70,7 @@ async def world(nursery: trio.Nursery) -> Any:
             timeout_ms=60_000,
             state=State.ONGOING if number % 2 else State.EMPTY,
             partitions=frozenset(
-                [TopicIdPartition("t", number, UUID(int=5))] if number % 2 else []
+                [TopicIdPartition.of("t", number, UUID(int=5))] if number % 2 else []
             ),
             started_ms=now_ms if number % 2 else -1,
             updated_ms=now_ms,

@@ -136,7 +136,7 @@ def test_the_same_topic_in_other_partitions_is_there_once() -> None:
     decoder = loading.Decoder()
     found: list[TopicIdPartition] = []
     for number in (1, 2):
-        place = TopicIdPartition("departures", number, UUID(int=5))
+        place = TopicIdPartition.of("departures", number, UUID(int=5))
         value = store.encode("id", replace(ONE, partitions=frozenset({place}))).value
         assert value is not None
         found += decoder.decode(value).partitions
@@ -150,7 +150,7 @@ def test_what_ids_do_not_have_in_common_is_each_ones_own() -> None:
         replace(
             FULL,
             client=ClientIdentity(client_id=name, host=host),
-            partitions=frozenset({TopicIdPartition(topic, partition, UUID(int=5))}),
+            partitions=frozenset({TopicIdPartition.of(topic, partition, UUID(int=5))}),
             timeout_ms=timeout_ms,
         )
         for name in ("worker-7", "worker-8")

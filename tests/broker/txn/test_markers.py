@@ -90,10 +90,10 @@ async def test_a_marker_says_all_that_a_partition_must_know(
 async def test_partitions_of_one_broker_travel_together_in_order(
     markers: Markers, leaders: FakeMarkers
 ) -> None:
-    await markers.deliver(debt(P2, P0, TopicIdPartition("a", 1, UUID(int=5)), P1))
+    await markers.deliver(debt(P2, P0, TopicIdPartition.of("a", 1, UUID(int=5)), P1))
     assert len(leaders.requests) == 1
     assert [marker.partition for marker in leaders.written] == [
-        TopicIdPartition("a", 1, UUID(int=5)),
+        TopicIdPartition.of("a", 1, UUID(int=5)),
         P0,
         P1,
         P2,
@@ -335,7 +335,7 @@ async def test_a_thousand_partitions_are_one_request(
     markers: Markers, leaders: FakeMarkers
 ) -> None:
     await markers.deliver(
-        debt(*(TopicIdPartition("wide", index, UUID(int=5)) for index in range(1000)))
+        debt(*(TopicIdPartition.of("wide", index, UUID(int=5)) for index in range(1000)))
     )
     assert len(leaders.requests) == 1
 

@@ -34,7 +34,7 @@ CONFIG = TransactionConfig(
     transaction_abort_on_disconnect=True,
 )
 IDS = ("a", "b", "c")
-PARTITIONS = tuple(TopicIdPartition("t", index, UUID(int=5)) for index in range(4))
+PARTITIONS = tuple(TopicIdPartition.of("t", index, UUID(int=5)) for index in range(4))
 LEGAL = {
     (STATES[source], STATES[target])
     for target, *sources in (line.split() for line in PREVIOUS_STATES.strip().splitlines())

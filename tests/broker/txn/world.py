@@ -38,7 +38,7 @@ ID: Final = "refunds-2"
 CLIENT: Final = ClientIdentity(client_id="worker-7", host="127.0.0.1")
 OTHER: Final = ClientIdentity(client_id="worker-8", host="10.0.0.8")
 REFUNDS_ID: Final = UUID(int=77)
-P0, P1, P2 = (TopicIdPartition("refunds", index, REFUNDS_ID) for index in range(3))
+P0, P1, P2 = (TopicIdPartition.of("refunds", index, REFUNDS_ID) for index in range(3))
 AT_THE_END: Final = TransactionMetadata(
     producer_id=7,
     producer_epoch=32_765,
@@ -135,7 +135,7 @@ class FakeMarkers:
                 answers = []
                 for index in topic.partition_indexes:
                     marker = Marker(
-                        partition=TopicIdPartition(topic.name, index, topic.topic_id),
+                        partition=TopicIdPartition.of(topic.name, index, topic.topic_id),
                         producer_id=asked.producer_id,
                         producer_epoch=asked.producer_epoch,
                         committed=asked.transaction_result,
