@@ -1,4 +1,4 @@
-"""Pure computations that count their steps, so that their caller may take turns with other tasks.
+"""Computations that count their steps, so that their caller may take turns with other tasks.
 
 A function whose work grows with what clients have stored yields the number of its next steps before
 it takes them, and returns its result:
@@ -11,7 +11,8 @@ it takes them, and returns its result:
         return found
 
 `Turns.do` takes the steps in turns, and `whole` all of them at once. A step is a few microseconds
-of Python. Work within work is `yield from`.
+of Python. Work within work is `yield from`. Work that changes anything does so behind its last
+step, in one piece.
 """
 
 from collections.abc import Generator

@@ -15,6 +15,7 @@ A newer version is read as the newest one known here, as Java does: fields are o
 """
 
 import struct
+from collections.abc import Generator
 from typing import Final, TypeVar
 
 from odradek.protocol import wire
@@ -77,6 +78,12 @@ class CooperativeStickyUserData:
 def encode_versioned(value: object, version: int = VERSION_MAX) -> bytes:
     """Encode a subscription or an assignment, with its version in front."""
     return _VERSION.pack(version) + encode_plain(value, version)
+
+
+def encode_versioned_in_steps(value: object, version: int) -> Generator[int, None, bytes]:
+    """Return the bytes of `encode_versioned`, and yield the number of the next steps."""
+    parts = yield from wire.build_in_steps(value, version, False)
+    return _VERSION.pack(version) + b"".join(parts.finish())
 
 
 def encode_plain(value: object, version: int) -> bytes:

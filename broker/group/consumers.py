@@ -47,7 +47,6 @@ from odradek.broker.group.state import GroupEvent, GroupState
 from odradek.broker.group.store import GroupEntry
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.turns import Turns
-from odradek.broker.work import whole
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -133,7 +132,7 @@ class ConsumerGroups:
                 ):
                     raise _OvertakenError
 
-            first = self._make_way(tenure, asked, live, shapes)
+            first = await self._make_way(tenure, asked, live, shapes, turns)
             beaten = await live.heartbeat(asked, shapes, turns, first, check=check)
         finally:
             # What has not begun ends. Those that wait for it find it dead, and begin another.
@@ -147,8 +146,13 @@ class ConsumerGroups:
         tenure.consumers[group_id] = live
         return beaten
 
-    def _make_way(
-        self, tenure: GroupTenure, asked: Beat, live: LiveConsumer, shapes: TopicShapes
+    async def _make_way(
+        self,
+        tenure: GroupTenure,
+        asked: Beat,
+        live: LiveConsumer,
+        shapes: TopicShapes,
+        turns: Turns,
     ) -> Sequence[GroupEntry | ConsumerEntry]:
         """Return the records that remove a classic group of that name. Raises KafkaError.
 
@@ -167,9 +171,10 @@ class ConsumerGroups:
             raise self._cannot_upgrade(
                 asked.group_id, "the group size exceeds the consumer group maximum size"
             )
-        converted = from_classic(classic.group, shapes)
+        converted = await turns.do(from_classic(classic.group, shapes))
+        added = await turns.do(difference(NOTHING, converted))
         live.start_from(converted)
-        return (removed, *whole(difference(NOTHING, converted)))
+        return (removed, *added)
 
     @staticmethod
     def _cannot_upgrade(group_id: str, why: str) -> KafkaError:
@@ -197,12 +202,13 @@ class ConsumerGroups:
 
     async def _leave(self, asked: Beat) -> Beaten:
         tenure, live = self._find(asked.group_id)
+        turns = Turns()
         async with live.alone():
             member = _leaving(live.group, asked.member_id, asked.instance_id)
             if asked.instance_id is not None and asked.member_epoch == LEAVE_STATIC_EPOCH:
-                live.let_go(member)
+                await turns.do(live.let_go(member))
             else:
-                live.remove([member.member_id], "left")
+                await turns.do(live.remove([member.member_id], "left"))
         await tenure.durable(live.written)
         return Beaten(group=live.group, member=member, shows_assignment=False)
 
@@ -213,8 +219,10 @@ class ConsumerGroups:
         live = tenure.consumers[group_id]
         codes = []
         gone: dict[str, None] = {}
+        turns = Turns()
         async with live.alone():
             for claim in leaving:
+                await turns.take(1 + len(live.group.members) // 20)
                 try:
                     member = _leaving(
                         live.group, claim.member_id, claim.group_instance_id, by_instance=True
@@ -225,7 +233,7 @@ class ConsumerGroups:
                     codes.append(ErrorCode.NONE)
                     gone[member.member_id] = None
             if gone:
-                live.remove(gone, "were removed by LeaveGroup")
+                await turns.do(live.remove(gone, "were removed by LeaveGroup"))
         await tenure.durable(live.written)
         return codes
 
@@ -287,7 +295,7 @@ class ConsumerGroups:
     async def sync_classic(self, tenure: GroupTenure, syncing: Syncing) -> Synced:
         """Serve SyncGroup (`LiveConsumer.sync_classic`), when what it returns is durable."""
         live = tenure.consumers[syncing.group_id]
-        synced = live.sync_classic(syncing)
+        synced = await live.sync_classic(syncing)
         await tenure.durable(live.written)
         return synced
 

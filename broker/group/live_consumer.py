@@ -11,7 +11,7 @@ A member whose deadline has passed is fenced (`member_deadlines.py`).
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NoReturn, Protocol
 
@@ -72,12 +72,10 @@ class ConsumerLog(Protocol):
 
     def append_together(self, entries: Sequence[GroupEntry | ConsumerEntry]) -> int: ...
 
-    def downgrade(
-        self, group: ClassicGroup, tombstones: Sequence[ConsumerEntry], *, rebalances: bool
-    ) -> int:
+    def downgrade(self, group: ClassicGroup, records: Sequence[Record], *, rebalances: bool) -> int:
         """Put a classic group into the place of the consumer group. Raises KafkaError.
 
-        Return the offset after the records of both.
+        `records` remove the one and add the other. Return the offset after them.
         """
 
 
@@ -93,7 +91,7 @@ class LiveConsumer:
         self._owners: Final = Owners()
         self._seen: Mapping[str, TopicShape] | None = None
         """The topics at the last heartbeat."""
-        self._deadlines: Final = MemberDeadlines(group.group_id, around.timers, self.remove)
+        self._deadlines: Final = MemberDeadlines(group.group_id, around.timers, self._fence)
         self._lock: Final = trio.Lock()
         self._size_bytes = group.size_bytes
         group_log.membership_bytes += self._size_bytes
@@ -162,7 +160,7 @@ class LiveConsumer:
             decide_for(self.state, event)
             self.check_room(asked.member_id)
             beaten = await turns.do(beat(self.group, asked, self._around_of(asked, shapes)))
-            await self._become_in_turns(beaten.group, event, turns, first, check)
+            await turns.do(self._become(beaten.group, event, first, check))
         finally:
             self.matches.keep(self.group.patterns)
         self._seen = shapes.topics
@@ -193,27 +191,20 @@ class LiveConsumer:
             now_ms=self._around.clock.wall_ms(),
         )
 
-    async def _become_in_turns(
+    def _become(
         self,
         after: ConsumerGroup,
         event: ConsumerEvent,
-        turns: Turns,
         first: Sequence[GroupEntry | ConsumerEntry] = (),
         check: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> Work[None]:
         """Write the difference to `after`, then take its place. Raises KafkaError."""
         if after is self.group:
             return
         size_bytes = self._checked_size(after)
-        entries = [*first, *await turns.do(difference(self.group, after))]
-        records = await turns.do(self._group_log.encoded(entries))
+        entries = [*first, *(yield from difference(self.group, after))]
+        records = yield from self._group_log.encoded(entries)
         check()
-        self._take_place(after, event, records, size_bytes)
-
-    def _become(self, after: ConsumerGroup, event: ConsumerEvent) -> None:
-        """Do the same at once, where members go."""
-        size_bytes = self._checked_size(after)
-        records = whole(self._group_log.encoded(whole(difference(self.group, after))))
         self._take_place(after, event, records, size_bytes)
 
     def _checked_size(self, after: ConsumerGroup) -> int:
@@ -295,14 +286,13 @@ class LiveConsumer:
         ):
             beaten, rebalances = await turns.do(beat_before_downgrade(self.group, asked, around))
             entries = await turns.do(difference(self.group, beaten.group))
-            self._downgrade(
-                beaten.group, [*entries, *tombstones(beaten.group)], rebalances=rebalances
-            )
+            classic = beaten.group
+            await turns.do(self._become_classic(classic, classic, entries, rebalances=rebalances))
             return beaten
         decide_for(self.state, ConsumerEvent.JOIN_CLASSIC)
         try:
             beaten = await turns.do(beat(self.group, asked, around))
-            await self._become_in_turns(beaten.group, ConsumerEvent.JOIN_CLASSIC, turns)
+            await turns.do(self._become(beaten.group, ConsumerEvent.JOIN_CLASSIC))
         finally:
             self.matches.keep(self.group.patterns)
         self._seen = shapes.topics
@@ -311,7 +301,7 @@ class LiveConsumer:
         self._deadlines.expect_sync(member)
         return beaten
 
-    def sync_classic(self, syncing: Syncing) -> Synced:
+    async def sync_classic(self, syncing: Syncing) -> Synced:
         """Return what a classic member may own now.
 
         Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION,
@@ -335,7 +325,7 @@ class LiveConsumer:
         return Synced(
             protocol_type=syncing.protocol_type,
             protocol_name=syncing.protocol_name,
-            assignment=assignment_of(member, self._around.shapes()),
+            assignment=await Turns().do(assignment_of(member, self._around.shapes())),
         )
 
     def heartbeat_classic(self, claim: Claim) -> None:
@@ -412,39 +402,50 @@ class LiveConsumer:
             and self.group.are_all_classic(without=[each.member_id for each in members])
         )
 
-    def _downgrade(
-        self, group: ConsumerGroup, entries: Sequence[ConsumerEntry], *, rebalances: bool
-    ) -> None:
-        """Become a classic group with the members of `group`. Raises KafkaError."""
-        allowed = decide_for(self.state, ConsumerEvent.DOWNGRADE)
-        allowed.check(ConsumerState.DEAD)
-        classic = to_classic(
-            group,
-            self._around.shapes(),
-            generation_id=self.group.epoch,
-            now_ms=self._around.clock.wall_ms(),
-        )
-        self.written = self._group_log.downgrade(classic, entries, rebalances=rebalances)
-        log.info("group %r: a classic group with %d members", group.group_id, len(group.members))
+    def _become_classic(
+        self,
+        left: ConsumerGroup,
+        removed: ConsumerGroup,
+        first: Sequence[ConsumerEntry] = (),
+        *,
+        rebalances: bool,
+    ) -> Work[None]:
+        """Become a classic group with the members of `left`. Raises KafkaError.
+
+        The records of `removed` get tombstones, behind the records `first`.
+        """
+        now_ms = self._around.clock.wall_ms()
+        shapes, epoch = self._around.shapes(), self.group.epoch
+        classic = yield from to_classic(left, shapes, generation_id=epoch, now_ms=now_ms)
+        gone = yield from tombstones(removed)
+        added = GroupEntry(left.group_id, classic)
+        records = yield from self._group_log.encoded([*first, *gone, added])
+        decide_for(self.state, ConsumerEvent.DOWNGRADE).check(ConsumerState.DEAD)
+        self.written = self._group_log.downgrade(classic, records, rebalances=rebalances)
+        log.info("group %r: a classic group with %d members", left.group_id, len(left.members))
 
     # members that go
 
-    def let_go(self, member: ConsumerMember) -> None:
+    def let_go(self, member: ConsumerMember) -> Work[None]:
         """Let a static member leave for a while. Its session goes on. Raises KafkaError."""
-        decide_for(self.state, ConsumerEvent.LEAVE_FOR_A_WHILE)
-        self._become(leave_for_a_while(self.group, member), ConsumerEvent.LEAVE_FOR_A_WHILE)
+        event = ConsumerEvent.LEAVE_FOR_A_WHILE
+        decide_for(self.state, event)
+        yield from self._become(leave_for_a_while(self.group, member), event)
 
-    def remove(self, member_ids: Iterable[str], reason: str) -> None:
+    def remove(self, gone: Collection[str], reason: str) -> Work[None]:
         """Remove members. Raises KafkaError, and nothing has changed."""
-        gone = list(member_ids)
         decide_for(self.state, ConsumerEvent.LEAVE)
         log.info("group %r: %s %s", self.group.group_id, ", ".join(gone), reason)
         leaving = [self.group.members[each] for each in gone]
         if self._may_downgrade(leaving, count=len(self.group.members) - len(gone)):
             left = self.group.without(gone)
-            self._downgrade(left, tombstones(self.group), rebalances=True)
+            yield from self._become_classic(left, self.group, rebalances=True)
             return
-        self._become(remove(self.group, gone, self._around.shapes()), ConsumerEvent.LEAVE)
+        after = yield from remove(self.group, gone, self._around.shapes())
+        yield from self._become(after, ConsumerEvent.LEAVE)
+
+    def _fence(self, member_ids: Collection[str], reason: str) -> None:
+        whole(self.remove(member_ids, reason))
 
     def _expect_heartbeat(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic
@@ -481,7 +482,7 @@ class LiveConsumer:
     def bury(self, event: ConsumerEvent) -> None:
         """Write that the group is no more, and end it. Raises KafkaError if it is not empty."""
         decide_for(self.state, event)
-        self.written = self._group_log.append_together(tombstones(self.group))
+        self.written = self._group_log.append_together(whole(tombstones(self.group)))
         self.close(event)
 
     def close(self, event: ConsumerEvent) -> None:

@@ -118,14 +118,12 @@ class GroupTenure(Tenure):
         del self.consumers[group_id]
         return live.written
 
-    def downgrade(
-        self, group: ClassicGroup, tombstones: Sequence[ConsumerEntry], *, rebalances: bool
-    ) -> int:
+    def downgrade(self, group: ClassicGroup, records: Sequence[Record], *, rebalances: bool) -> int:
         """Put a classic group into the place of a consumer group (KIP-848). Raises KafkaError.
 
-        Return the offset after the records of both.
+        `records` remove the one and add the other. Return the offset after them.
         """
-        next_offset = self.append_together([*tombstones, GroupEntry(group.group_id, group)])
+        next_offset = self.append_encoded(records)
         self.consumers.pop(group.group_id).close(ConsumerEvent.DOWNGRADE)
         live = self._revive(group)
         live.resume(next_offset)

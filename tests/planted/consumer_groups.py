@@ -215,8 +215,8 @@ CONSUMER_GROUP_BUGS: Final = (
     Planted(
         bug="a group that became classic begins with generation 0",
         file="broker/group/live_consumer.py",
-        old="            generation_id=self.group.epoch,\n",
-        new="            generation_id=0,\n",
+        old="shapes, epoch = self._around.shapes(), self.group.epoch\n",
+        new="shapes, epoch = self._around.shapes(), 0\n",
         tests=(MIXED, f"{WAY_BACK}a_group_goes_to_and_fro_with_rising_epochs"),
     ),
     Planted(

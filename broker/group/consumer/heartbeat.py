@@ -26,7 +26,7 @@ from odradek.broker.group.consumer.members import (
 from odradek.broker.group.consumer.reconcile import OwnerOf, Target, is_part_of, reconciled
 from odradek.broker.group.consumer.target import topic_ids_of, with_target
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
-from odradek.broker.work import Work, whole
+from odradek.broker.work import Work
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 UNCHANGED_MS: Final = -1
@@ -340,11 +340,14 @@ def leave_for_a_while(group: ConsumerGroup, member: ConsumerMember) -> ConsumerG
     return group.with_member(left)
 
 
-def remove(group: ConsumerGroup, member_ids: Iterable[str], shapes: TopicShapes) -> ConsumerGroup:
+def remove(
+    group: ConsumerGroup, member_ids: Iterable[str], shapes: TopicShapes
+) -> Work[ConsumerGroup]:
     """Return the group without these members, in a new epoch."""
+    yield 1 + len(group.members) // 5
     left = group.without(member_ids)
     found = group.metadata_hash
     # If others read the same, it stays. Topics that have changed are found by the next heartbeat.
     if {*map(id, left.name_sets())} != {*map(id, group.name_sets())}:
-        found = whole(hash_of(left.name_sets(), shapes))
+        found = yield from hash_of(left.name_sets(), shapes)
     return replace(left, epoch=left.epoch + 1, metadata_hash=found)

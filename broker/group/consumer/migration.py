@@ -21,6 +21,7 @@ from odradek.broker.group.consumer.members import (
     ClassicSide,
     ConsumerGroup,
     ConsumerMember,
+    Epochs,
     Partitions,
     TopicShapes,
     hash_of,
@@ -29,7 +30,7 @@ from odradek.broker.group.consumer.reconcile import OwnerOf
 from odradek.broker.group.members import ClassicGroup, Member
 from odradek.broker.group.requests import Joining
 from odradek.broker.group.state import GroupState
-from odradek.broker.work import whole
+from odradek.broker.work import Work
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     VERSION_MAX,
@@ -37,14 +38,14 @@ from odradek.protocol.consumer_protocol import (
     ConsumerTopicPartitions,
     decode_assignment,
     decode_subscription,
-    encode_versioned,
+    encode_versioned_in_steps,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 _VERSION: Final = struct.Struct(">h")
 
 
-def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
+def from_classic(group: ClassicGroup, shapes: TopicShapes) -> Work[ConsumerGroup]:
     """Return the consumer group that a classic group with members becomes.
 
     Raises KafkaError: GROUP_ID_NOT_FOUND if the members are no consumers, or what they sent cannot
@@ -55,20 +56,19 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> ConsumerGroup:
     # The generation's protocol may be none of a member that has joined during a rebalance.
     protocol = group.selected_protocol()
     known: dict[frozenset[str], frozenset[str]] = {}
-    members = {
-        key: _from_classic(group, each, protocol, shapes, known)
-        for key, each in group.members.items()
-    }
-    _check_owners(group, members.values())
-    targets = {
-        key: {topic_id: frozenset(epochs) for topic_id, epochs in each.assigned.items()}
-        for key, each in members.items()
-    }
-    topics = frozenset[str]().union(*(each.topics for each in members.values()))
+    members = {}
+    for key, member in group.members.items():
+        members[key] = yield from _from_classic(group, member, protocol, shapes, known)
+    yield from _check_owners(group, members.values())
+    targets = {}
+    for key, each in members.items():
+        yield 1 + len(each.assigned) // 5
+        targets[key] = {topic_id: frozenset(owned) for topic_id, owned in each.assigned.items()}
+    metadata_hash = yield from hash_of(known, shapes)
     return ConsumerGroup(
         group_id=group.group_id,
         epoch=group.generation_id,
-        metadata_hash=whole(hash_of([topics], shapes)),
+        metadata_hash=metadata_hash,
         assignment_epoch=group.generation_id,
         members=members,
         targets=targets,
@@ -81,7 +81,7 @@ def _from_classic(
     protocol: str,
     shapes: TopicShapes,
     known: dict[frozenset[str], frozenset[str]],
-) -> ConsumerMember:
+) -> Work[ConsumerMember]:
     """Return the member. `known`: the subscriptions of other members, which it shares."""
     try:
         subscription = decode_subscription(member.metadata(protocol))
@@ -90,8 +90,10 @@ def _from_classic(
         raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
     if assignment.user_data:
         raise _cannot_upgrade(group, "an unsupported custom assignor is in use")
+    yield 1 + len(subscription.topics) // 5 + len(assignment.assigned_partitions)
     topics = frozenset(subscription.topics)
     owned = _by_id(assignment.assigned_partitions, shapes)
+    yield 1 + sum(map(len, owned.values())) // 5
     return ConsumerMember(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
@@ -122,9 +124,10 @@ def _by_id(listed: Iterable[ConsumerTopicPartitions], shapes: TopicShapes) -> Pa
     return found
 
 
-def _check_owners(group: ClassicGroup, members: Iterable[ConsumerMember]) -> None:
+def _check_owners(group: ClassicGroup, members: Iterable[ConsumerMember]) -> Work[None]:
     taken: set[tuple[UUID, int]] = set()
     for member in members:
+        yield 1 + sum(map(len, member.assigned.values())) // 5
         owned = {(key, index) for key, epochs in member.assigned.items() for index in epochs}
         if not taken.isdisjoint(owned):
             raise KafkaError(
@@ -144,13 +147,14 @@ def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
 
 def to_classic(
     group: ConsumerGroup, shapes: TopicShapes, *, generation_id: int, now_ms: int
-) -> ClassicGroup:
+) -> Work[ClassicGroup]:
     """Return the classic group that a group becomes whose members all use the classic protocol.
 
     Each member is assigned its target, in the version of its subscription.
     """
     members = {}
     for key, each in group.members.items():
+        yield 1
         assert each.classic is not None, each
         members[key] = Member(
             member_id=key,
@@ -171,31 +175,36 @@ def to_classic(
         members=members,
     )
     protocol = classic.selected_protocol()
-    assignments = {
-        key: _assignment(group.targets.get(key, {}), member.metadata(protocol), shapes)
-        for key, member in members.items()
-    }
+    assignments = {}
+    for key, member in members.items():
+        owned, metadata = group.targets.get(key, {}), member.metadata(protocol)
+        assignments[key] = yield from _assignment(owned, metadata, shapes)
     return classic.with_protocol(protocol).with_assignment(assignments)
 
 
-def assignment_of(member: ConsumerMember, shapes: TopicShapes) -> bytes:
+def assignment_of(member: ConsumerMember, shapes: TopicShapes) -> Work[bytes]:
     """Return what a classic member may own now, as SyncGroup returns it."""
     assert member.classic is not None, member
-    owned = {key: frozenset(epochs) for key, epochs in member.assigned.items()}
-    return _assignment(owned, member.classic.protocols[0].metadata, shapes)
+    return (yield from _assignment(member.assigned, member.classic.protocols[0].metadata, shapes))
 
 
-def _assignment(owned: Partitions, metadata: bytes, shapes: TopicShapes) -> bytes:
+def _assignment(owned: Partitions | Epochs, metadata: bytes, shapes: TopicShapes) -> Work[bytes]:
     """Encode partitions in the version of a subscription. Topics that are gone are left out."""
-    named = {shapes.names[key]: indexes for key, indexes in owned.items() if key in shapes.names}
-    value = ConsumerProtocolAssignment(
-        assigned_partitions=tuple(
-            ConsumerTopicPartitions(topic=name, partitions=tuple(sorted(indexes)))
-            for name, indexes in sorted(named.items())
-        )
-    )
+    named: dict[str, Iterable[int]] = {}
+    for topic_id, indexes in owned.items():
+        yield 1 + len(indexes) // 20
+        name = shapes.names.get(topic_id)
+        if name is not None:
+            named[name] = indexes
+    listed = []
+    for name in sorted(named):
+        yield 1
+        partitions = tuple(sorted(named[name]))
+        listed.append(ConsumerTopicPartitions(topic=name, partitions=partitions))
+    value = ConsumerProtocolAssignment(assigned_partitions=tuple(listed))
     version = _VERSION.unpack_from(metadata)[0] if len(metadata) >= _VERSION.size else 0
-    return encode_versioned(value, min(max(version, 0), VERSION_MAX))
+    version = min(max(version, 0), VERSION_MAX)
+    return (yield from encode_versioned_in_steps(value, version))
 
 
 def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:

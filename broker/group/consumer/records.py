@@ -153,30 +153,27 @@ def _target_entry(group_id: str, member_id: str, target: Partitions) -> Work[Con
     )
 
 
-def tombstones(group: ConsumerGroup) -> list[ConsumerEntry]:
+def tombstones(group: ConsumerGroup) -> Work[list[ConsumerEntry]]:
     """Return the records that remove a group, in Kafka's order."""
     group_id = group.group_id
+    entries: list[ConsumerEntry] = []
 
-    def of_each(kind: Callable[..., ConsumerGroupKey]) -> list[ConsumerEntry]:
-        return [
-            ConsumerEntry(kind(group_id=group_id, member_id=member_id), None)
-            for member_id in group.members
-        ]
+    def add_of_each(kind: Callable[..., ConsumerGroupKey]) -> Work[None]:
+        for member_id in group.members:
+            yield 1
+            entries.append(ConsumerEntry(kind(group_id=group_id, member_id=member_id), None))
 
-    return [
-        *of_each(ConsumerGroupCurrentMemberAssignmentKey),
-        *of_each(ConsumerGroupTargetAssignmentMemberKey),
-        ConsumerEntry(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None),
-        *of_each(ConsumerGroupMemberMetadataKey),
-        *(
-            ConsumerEntry(
-                ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex), None
-            )
-            for regex in group.patterns
-        ),
-        ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id), None),
-        ConsumerEntry(ConsumerGroupMetadataKey(group_id=group_id), None),
-    ]
+    yield from add_of_each(ConsumerGroupCurrentMemberAssignmentKey)
+    yield from add_of_each(ConsumerGroupTargetAssignmentMemberKey)
+    entries.append(ConsumerEntry(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), None))
+    yield from add_of_each(ConsumerGroupMemberMetadataKey)
+    for regex in group.patterns:
+        yield 1
+        key = ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=regex)
+        entries.append(ConsumerEntry(key, None))
+    entries.append(ConsumerEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id), None))
+    entries.append(ConsumerEntry(ConsumerGroupMetadataKey(group_id=group_id), None))
+    return entries
 
 
 def _without_member(group_id: str, member_id: str) -> list[ConsumerEntry]:

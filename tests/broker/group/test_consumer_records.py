@@ -112,7 +112,7 @@ def test_a_group_is_read_as_it_was_written_change_by_change(lives: list[Consumer
         assert being_read.group() == group
         before = group
     assert whole(difference(before, before)) == []
-    for entry in stored(tombstones(before)):
+    for entry in stored(whole(tombstones(before))):
         being_read.apply(entry)
     assert not being_read.is_there
     assert being_read.group() == ConsumerGroup(group_id="g")
