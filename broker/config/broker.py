@@ -338,8 +338,9 @@ class BrokerConfig(AddressSettings):
         low=64 * KIB,
         ours=True,
         about=(
-            "Memory for the transactional ids of this broker: 2 KiB and the text of each. For "
-            "another one those that would expire next are forgotten, never one in use."
+            "Memory for the transactional ids of this broker: 2 KiB and the text of each, and 512 "
+            "bytes for each partition of its transaction. For another one, or another partition, "
+            "those that would expire next are forgotten, never one in use."
         ),
     )
     transaction_concurrent_wait_ms: int = int32(

@@ -96,7 +96,9 @@ class TransactionCoordinator:
             state_partitions, clock, config, self._finish_soon, self._read_anew_soon, is_by_tag
         )
         self._room = RoomForIds(self._ledger, clock, config.transactional_ids_max_bytes)
-        self._steps = Steps(self._ledger, producer_ids, clock, config, self._narrator, reached)
+        self._steps = Steps(
+            self._ledger, self._room, producer_ids, clock, config, self._narrator, reached
+        )
         self._group_ends = GroupEnds(self._ledger, producer_ids, clock, config, reached)
         watches = config.transaction_abort_on_disconnect
         self.presence = Presence(self._producer_has_gone) if watches else None
@@ -214,7 +216,8 @@ class TransactionCoordinator:
         the sender of the request, if a refusal is to be logged.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-        CONCURRENT_TRANSACTIONS, the coordinator errors.
+        CONCURRENT_TRANSACTIONS, the coordinator errors; COORDINATOR_LOAD_IN_PROGRESS, too, if there
+        is no room for more partitions for now.
         """
         _check_id(transactional_id)
         added = frozenset(partitions)

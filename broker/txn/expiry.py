@@ -6,7 +6,7 @@ transaction is aborted at its deadline.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import inf
 from typing import Final
@@ -19,7 +19,7 @@ from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, retry_until_written
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.steps import Steps
-from odradek.broker.txn.tenure import Entry, TransactionTenure, size_of
+from odradek.broker.txn.tenure import PARTITION_BYTES, Entry, TransactionTenure, size_of
 from odradek.broker.txn.transaction import BumpCause, TransactionMetadata
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -88,7 +88,7 @@ async def _remove(
 
 
 class RoomForIds:
-    """Room for transactional ids: for another one, those that would expire next go early."""
+    """Room for ids and the partitions of their transactions: ids that expire next go early."""
 
     def __init__(self, ledger: Ledger, clock: Clock, max_bytes: int) -> None:
         self._ledger = ledger
@@ -102,28 +102,54 @@ class RoomForIds:
         Raises KafkaError: as `Ledger.find`, and COORDINATOR_LOAD_IN_PROGRESS, which clients retry,
         if every id is in use, or none could be removed.
         """
-        while self._is_missing(transactional_id):
+
+        def needed() -> int:
+            is_there = transactional_id in self._ledger.tenure_of(transactional_id).entries
+            return 0 if is_there else size_of(transactional_id)
+
+        await self._make(transactional_id, needed)
+
+    async def make_for(self, entry: Entry, after: TransactionMetadata) -> bool:
+        """Make room for the partitions that `after` has more than the entry.
+
+        Return True if there was room. Otherwise anything may have changed meanwhile. Raises
+        KafkaError as `make`.
+        """
+
+        def needed() -> int:
+            added = len(after.partitions) - len(entry.transaction.partitions)
+            return max(0, added) * PARTITION_BYTES
+
+        if self._has_room(needed()):
+            return True
+        await self._make(entry.transactional_id, needed)
+        return False
+
+    async def _make(self, transactional_id: str, needed: Callable[[], int]) -> None:
+        while not self._has_room(needed()):
             async with self._making:
-                if self._is_missing(transactional_id) and not await self._remove_some():
+                if not self._has_room(needed()) and not await self._remove_some(transactional_id):
                     raise KafkaError(
                         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                        f"there is no room for {transactional_id!r}: the ids of this broker take "
-                        f"{self._ledger.size_bytes} of {self._max_bytes} bytes "
-                        "(transactional.ids.max.bytes), and all are in use; try again",
+                        f"there is no room for {transactional_id!r}: the ids of this broker and "
+                        f"the partitions of their transactions take {self._ledger.size_bytes} of "
+                        f"{self._max_bytes} bytes (transactional.ids.max.bytes), and all are in "
+                        "use; try again",
                     )
 
-    def _is_missing(self, transactional_id: str) -> bool:
-        """Return True if there is no room for an id."""
-        if transactional_id in self._ledger.tenure_of(transactional_id).entries:
-            return False
-        return self._ledger.size_bytes + size_of(transactional_id) > self._max_bytes
+    def _has_room(self, needed_bytes: int) -> bool:
+        return not needed_bytes or self._ledger.size_bytes + needed_bytes <= self._max_bytes
 
-    async def _remove_some(self) -> int:
+    async def _remove_some(self, but_not: str) -> int:
         """Remove the ids that would expire next. Return the number of those that have gone."""
         by_tenure: dict[TransactionTenure, list[Entry]] = {}
         count = min(1 + self._ledger.count // 100, REMOVED_EARLY_MAX)
-        for entry in self._ledger.expirations.take_soonest(count):
-            by_tenure.setdefault(entry.tenure, []).append(entry)
+        soonest = self._ledger.expirations.take_soonest(count)
+        if any(entry.transactional_id == but_not for entry in soonest):
+            soonest += self._ledger.expirations.take_soonest(1)
+        for entry in soonest:
+            if entry.transactional_id != but_not:
+                by_tenure.setdefault(entry.tenure, []).append(entry)
         gone: list[str] = []
         try:
             for tenure, entries in by_tenure.items():
@@ -132,14 +158,13 @@ class RoomForIds:
                     await self._ledger.remove(tenure, buried)
                     gone += [entry.transactional_id for entry, _ in buried]
         finally:
-            for tenure, entries in by_tenure.items():
-                for entry in entries:
-                    if tenure.entries.get(entry.transactional_id) is entry:
-                        self._ledger.expirations.watch(entry)
+            for entry in soonest:
+                if entry.tenure.entries.get(entry.transactional_id) is entry:
+                    self._ledger.expirations.watch(entry)
         if gone:
             LOGGER.warning(
-                "%d transactional ids are forgotten before their time, because all of them take "
-                "more than transactional.ids.max.bytes: %s",
+                "%d transactional ids are forgotten before their time, because all of them and the "
+                "partitions of transactions take more than transactional.ids.max.bytes: %s",
                 len(gone),
                 _named(gone),
             )

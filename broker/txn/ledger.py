@@ -209,6 +209,7 @@ class Ledger:
         for entry, after in changes:
             assert entry.pending is None, entry.transactional_id
             entry.pending = after
+            entry.tenure.count(entry)
         try:
             records = [store.encode(entry.transactional_id, after) for entry, after in changes]
             await self._make_durable(changes[0][0].tenure, records)
@@ -356,6 +357,7 @@ class Ledger:
 def release(entry: Entry) -> None:
     """End what is under way for an id: other requests for it go on."""
     entry.pending = None
+    entry.tenure.count(entry)
     if entry.is_new:
         # The first InitProducerId failed: an entry with epoch -1 never expires (KAFKA-14880).
         entry.tenure.drop(entry.transactional_id)

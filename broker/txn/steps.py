@@ -6,7 +6,7 @@ during such a wait: after it, the event is classified and looked up again.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
@@ -33,12 +33,19 @@ BEFORE_PREPARE: Final = "before-prepare"
 AFTER_PREPARE: Final = "after-prepare"
 
 
+class RoomForPartitions(Protocol):
+    """The memory for transactions, which `expiry.RoomForIds` implements."""
+
+    async def make_for(self, entry: Entry, after: TransactionMetadata) -> bool: ...
+
+
 class Steps:
     """Perform events. `reached` is called at the fault points `before-prepare`, `after-prepare`."""
 
     def __init__(
         self,
         ledger: Ledger,
+        room: RoomForPartitions,
         producer_ids: ProducerIds,
         clock: Clock,
         config: TransactionConfig,
@@ -46,6 +53,7 @@ class Steps:
         reached: Callable[[str], None],
     ) -> None:
         self._ledger = ledger
+        self._room = room
         self._producer_ids = producer_ids
         self._clock = clock
         self._config = config
@@ -111,8 +119,9 @@ class Steps:
     async def _move(self, entry: Entry, move: Move, request: StepRequest) -> bool:
         """Make a move durable and visible.
 
-        Return False if nothing was done: the move needs a producer id, and while that was fetched
-        everything may have changed. Raises KafkaError if the log did not take the record.
+        Return False if nothing was done: the move needs a producer id or room, and while that was
+        made everything may have changed. Raises KafkaError if there is no room, or if the log did
+        not take the record.
         """
         transaction = entry.transaction
         if move.target is State.PREPARE_EPOCH_FENCE:
@@ -134,6 +143,8 @@ class Steps:
             producer_id = self._ledger.producer_id(entry.transactional_id, number)
             request = replace(request, producer_id=producer_id)
         following = state.step(transaction, move, request)
+        if not await self._room.make_for(entry, following):
+            return False
         if following.state.is_prepared:
             self._reached(BEFORE_PREPARE)
         await self._ledger.append(entry, following)

@@ -14,10 +14,12 @@ from odradek.broker.txn.transaction import NO_PRODUCER_EPOCH, TransactionMetadat
 
 ENTRY_BYTES: Final = 2_048
 """The size that a transactional id counts for, besides its text."""
+PARTITION_BYTES: Final = 512
+"""The size that a partition of a transaction counts for, with the marker that it is owed."""
 
 
 def size_of(transactional_id: str) -> int:
-    """Return the size that an id counts for in memory limits."""
+    """Return the size that an id without an open transaction counts for in memory limits."""
     return ENTRY_BYTES + len(transactional_id)
 
 
@@ -37,6 +39,7 @@ class Entry:
         "debt",
         "expires_at",
         "pending",
+        "size_bytes",
         "tenure",
         "transaction",
         "transactional_id",
@@ -55,6 +58,8 @@ class Entry:
         self.transaction = transaction
         self.pending: TransactionMetadata | None = None
         self.debt: Debt | None = None
+        self.size_bytes = 0
+        """The size that its tenure has counted for it."""
         self._timeout_at = inf
         self.expires_at = inf
         self._changed: trio.Event | None = None
@@ -130,12 +135,22 @@ class TransactionTenure(Tenure):
 
     def add(self, entry: Entry) -> None:
         self.entries[entry.transactional_id] = entry
-        self.size_bytes += size_of(entry.transactional_id)
+        self.count(entry)
+
+    def count(self, entry: Entry) -> None:
+        """Count the size of an entry that has changed, or is to change."""
+        partitions = max(
+            len(each.partitions) for each in (entry.transaction, entry.pending) if each is not None
+        )
+        size_bytes = size_of(entry.transactional_id) + partitions * PARTITION_BYTES
+        self.size_bytes += size_bytes - entry.size_bytes
+        entry.size_bytes = size_bytes
 
     def drop(self, transactional_id: str) -> None:
         """Forget an id, if it is there."""
-        if self.entries.pop(transactional_id, None) is not None:
-            self.size_bytes -= size_of(transactional_id)
+        entry = self.entries.pop(transactional_id, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes
 
     def end(self) -> None:
         super().end()

@@ -73,8 +73,8 @@ COORDINATOR_BUGS: Final = (
     Planted(
         bug="KAFKA-5351, KAFKA-7519",
         file=LEDGER,
-        old="    entry.pending = None\n    if entry.is_new:",
-        new="    if entry.is_new:",
+        old="    entry.pending = None\n    entry.tenure.count(entry)",
+        new="    entry.tenure.count(entry)",
         tests=(f"{KNOWN}a_failed_append_leaves_nothing_pending",),
     ),
     Planted(

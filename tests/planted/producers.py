@@ -38,6 +38,16 @@ PRODUCERS_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="the partitions of open transactions take any memory",
+        file="broker/txn/tenure.py",
+        old=" + partitions * PARTITION_BYTES\n",
+        new="\n",
+        tests=(
+            "tests/broker/txn/test_room_for_ids.py::"
+            "test_the_partitions_of_open_transactions_do_not_take_more_and_more_memory",
+        ),
+    ),
+    Planted(
         bug="tasks that wait for a producer id block do not learn that there is none",
         file="broker/txn/producer_ids.py",
         old="            if refill.failure is not None:\n",
