@@ -119,14 +119,16 @@ class ConsumerGroups:
         group_id = asked.group_id
         try:
             shapes = await live.match_patterns(asked.regex, turns)
-            if asked.member_id not in live.group.members:
-                self._check_room()
+            check_room = self._check_room if _asks_for_more(asked, live.group) else _nothing
+            check_room()
             if group_id not in tenure.beginning:
-                return await live.heartbeat(asked, shapes, turns)
+                # Again in the end: others may have taken the room meanwhile.
+                return await live.heartbeat(asked, shapes, turns, check=check_room)
             classic = tenure.groups.get(group_id)
             before = None if classic is None else classic.group
 
             def check() -> None:
+                check_room()
                 if tenure.groups.get(group_id) is not classic or (
                     classic is not None and classic.group is not before
                 ):
@@ -366,6 +368,19 @@ class ConsumerGroups:
             if is_classic
             else f"Group {group_id} not found.",
         )
+
+
+def _asks_for_more(asked: Beat, group: ConsumerGroup) -> bool:
+    """Return True for a new member, and for one that subscribes to what it does not read yet."""
+    member = group.members.get(asked.member_id)
+    if member is None:
+        return True
+    reads_more = asked.topics is not None and not asked.topics <= member.topics
+    return reads_more or asked.regex not in (None, "", member.regex)
+
+
+def _nothing() -> None:
+    """Do nothing, where no room is needed."""
 
 
 def _leaving(

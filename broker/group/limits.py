@@ -16,7 +16,9 @@ PROTOCOLS_MAX: Final = 64
 MEMBER_MAX_BYTES: Final = 1 * MIB
 """The limit for the metadata of all protocols of one member, and for its assignment."""
 GROUP_MAX_BYTES: Final = 16 * MIB
-"""The limit for all members of one group."""
+"""The limit for all members of one classic group."""
+CONSUMER_GROUP_MAX_BYTES: Final = 64 * MIB
+"""The limit for all members of one group of the new protocol, with the partitions that they own."""
 MEMBERSHIP_MAX_BYTES: Final = 256 * MIB
 """The limit for all members of all groups of this broker."""
 GROUPS_MAX: Final = 100_000

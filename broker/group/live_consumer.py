@@ -41,7 +41,7 @@ from odradek.broker.group.consumer.migration import assignment_of, is_waiting, t
 from odradek.broker.group.consumer.reconcile import Owners
 from odradek.broker.group.consumer.records import ConsumerEntry, difference, tombstones
 from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState, decide_for
-from odradek.broker.group.limits import GROUP_MAX_BYTES, ConsumerGroupConfig
+from odradek.broker.group.limits import CONSUMER_GROUP_MAX_BYTES, ConsumerGroupConfig
 from odradek.broker.group.matches import PatternMatches
 from odradek.broker.group.member_deadlines import MemberDeadlines
 from odradek.broker.group.members import ClassicGroup
@@ -209,7 +209,7 @@ class LiveConsumer:
 
     def _checked_size(self, after: ConsumerGroup) -> int:
         size_bytes = after.size_bytes
-        if size_bytes > max(GROUP_MAX_BYTES, self._size_bytes):
+        if size_bytes > max(CONSUMER_GROUP_MAX_BYTES, self._size_bytes):
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"the members of {after.group_id!r} would take {size_bytes} bytes",

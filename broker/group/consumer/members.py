@@ -33,8 +33,12 @@ FIRST_EPOCH: Final = 1
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-PARTITION_BYTES: Final = 64
-"""The size that an owned partition counts for in memory limits."""
+OWNED_TOPIC_BYTES: Final = 448
+"""The size that a topic counts for in memory limits of which a member owns partitions: a set in its
+target and a dictionary in its assignment."""
+PARTITION_BYTES: Final = 224
+"""The size that an owned partition counts for, besides its topic: its places in the target, in the
+assignment and among the owners."""
 NAME_BYTES: Final = 96
 """The size that the name of a topic counts for, besides its characters."""
 MATCH_BYTES: Final = 64
@@ -110,12 +114,12 @@ class ConsumerMember:
     """The size that it counts for in memory limits, without its topics, which it may share."""
 
     def __post_init__(self) -> None:
-        owned = sum(
-            len(each) for epochs in (self.assigned, self.revoking) for each in epochs.values()
-        )
+        topics = len(self.assigned) + len(self.revoking)
+        partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.revoking.values()))
+        owned = topics * OWNED_TOPIC_BYTES + partitions * PARTITION_BYTES
         protocols = () if self.classic is None else self.classic.protocols
         metadata = sum(len(each.metadata) for each in protocols)
-        size_bytes = MEMBER_BASE_BYTES + len(self.regex) + metadata + owned * PARTITION_BYTES
+        size_bytes = MEMBER_BASE_BYTES + len(self.regex) + metadata + owned
         object.__setattr__(self, "size_bytes", size_bytes)
 
     @property

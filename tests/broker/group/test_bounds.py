@@ -1,11 +1,15 @@
 """The limits of what a client may request."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 import trio
 
+from odradek.broker.group.consumer.members import ConsumerGroup, ConsumerMember
+from odradek.broker.group.consumer.reconcile import Owners
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, MEMBER_MAX_BYTES, GroupConfig
 from odradek.broker.group.members import MemberProtocol
 from odradek.broker.group.requests import MemberIdRequiredError
@@ -155,7 +159,7 @@ async def test_members_of_the_new_protocol_count_for_the_memory_of_their_topics_
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short names took 35 times what they counted for, shared ones counted for each member."""
-    monkeypatch.setattr("odradek.broker.group.live_consumer.GROUP_MAX_BYTES", 20_000)
+    monkeypatch.setattr("odradek.broker.group.live_consumer.CONSUMER_GROUP_MAX_BYTES", 20_000)
     names = tuple(f"t{number:03}" for number in range(100))
     members = [Consumer(world=world, member_id=f"m{n}", names=names) for n in range(10)]
     for member in members:
@@ -217,3 +221,52 @@ async def test_what_is_counted_is_given_back(world: World) -> None:
     await world.end_transaction(committed=False, producer_id=2)
     await world.groups.delete_groups([GROUP])
     assert tenure.offsets.size_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("topic_count", "partition_count", "member_count"),
+    [(1_000, 1, 1), (1_000, 1, 50), (100, 10, 1), (100, 10, 20), (10, 100, 1), (1, 1_000, 100)],
+)
+def test_owned_partitions_count_what_they_take(
+    topic_count: int, partition_count: int, member_count: int
+) -> None:
+    """They counted 64 bytes each, and took up to 660 where topics have one partition."""
+    ids = [UUID(int=number) for number in range(topic_count)]
+    places = [(topic_id, index) for topic_id in ids for index in range(partition_count)]
+    shares = [places[number::member_count] for number in range(member_count)]
+    tracemalloc.start()
+    try:
+        owners = Owners()
+        members: dict[str, ConsumerMember] = {}
+        targets: dict[str, dict[UUID, frozenset[int]]] = {}
+        for number, share in enumerate(shares):
+            owned: dict[UUID, dict[int, int]] = {}
+            for topic_id, index in share:
+                owned.setdefault(topic_id, {})[index] = 1
+            member = ConsumerMember(member_id=f"m{number}", assigned=owned)
+            owners.replace(None, member)
+            members[member.member_id] = member
+            targets[member.member_id] = {key: frozenset(each) for key, each in owned.items()}
+        group = ConsumerGroup(group_id="g", members=members, targets=targets)
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used_bytes <= group.size_bytes <= 2 * used_bytes
+
+
+async def test_a_member_that_subscribes_to_more_later_counts_in_the_memory_of_all_groups(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only new members were refused: a group of each was enough to take any memory."""
+    monkeypatch.setattr("odradek.broker.group.consumers.MEMBERSHIP_MAX_BYTES", 30_000)
+    names = tuple(f"t{number:03}" for number in range(100))
+    readers = [Consumer(world=world, member_id="m", group_id=f"g{n}") for n in range(10)]
+    for reader in readers:
+        await reader.beat()
+        reader.names = names
+    codes = [await refusal_of(reader) for reader in readers]
+    assert codes == [ErrorCode.NONE] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 7
+    readers[0].names = names[:50]
+    await readers[0].beat()
+    readers[9].names = ("t",)
+    await readers[9].beat()

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from odradek.broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from odradek.broker.group.consumer.members import MATCH_BYTES
+from odradek.broker.group.consumer.members import MATCH_BYTES, OWNED_TOPIC_BYTES, PARTITION_BYTES
 from odradek.broker.group.consumer.records import difference
 from odradek.broker.group.matches import PatternMatches
 from odradek.broker.turns import Turns
@@ -214,8 +214,8 @@ async def test_what_patterns_match_counts_in_the_size_of_a_group(
 ) -> None:
     """Each distinct pattern kept its own set of names, which nothing counted."""
     world.shapes = topics(**TOPICS)
-    limit = 10 * len(TOPICS) * MATCH_BYTES
-    monkeypatch.setattr("odradek.broker.group.live_consumer.GROUP_MAX_BYTES", limit)
+    limit = len(TOPICS) * (OWNED_TOPIC_BYTES + PARTITION_BYTES + 10 * MATCH_BYTES)
+    monkeypatch.setattr("odradek.broker.group.live_consumer.CONSUMER_GROUP_MAX_BYTES", limit)
     refused = 0
     for number in range(12):
         reader = Consumer(world=world, member_id=f"m{number}", names=None, regex=f"t.*|q{number}")
