@@ -43,6 +43,7 @@ from odradek.broker.storage.log_state import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.storage.segment import DamagedSegment
 from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.turns import Turns
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 __all__ = ["Appended", "Partition", "Partitions", "ReadResult"]
@@ -483,10 +484,11 @@ class Partitions:
             await trio.sleep(self._expiration_seconds)
             for partition in self.all():
                 now_ms, config = self._clock.wall_ms(), partition.config
-                expired = partition.log.producers.expire(
+                silent = partition.log.producers.expire(
                     now_ms - config.producer_id_expiration_ms,
                     now_ms - config.member_producer_expiration_ms,
                 )
+                expired = await Turns().do(silent)
                 if expired:
                     LOGGER.info("%r: forgot %d silent producers", partition, len(expired))
                 await trio.lowlevel.checkpoint()

@@ -30,6 +30,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from odradek.broker.member_ids import is_member
+from odradek.broker.work import Work
 from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -466,20 +467,20 @@ class Producers:
 
     # Expiry
 
-    def expire(self, before_ms: int, members_before_ms: int) -> list[int]:
+    def expire(self, before_ms: int, members_before_ms: int) -> Work[list[int]]:
         """Remove producers without an append since `before_ms`, and return their ids.
 
         For members of transaction groups, `members_before_ms` counts. Producers with an open
         transaction stay.
         """
-        expired = [
-            entry.producer_id
-            for entry in self.entries.values()
-            if entry.updated_ms < (members_before_ms if is_member(entry.producer_id) else before_ms)
-            and not entry.has_open_transaction
-        ]
-        for producer_id in expired:
-            del self.entries[producer_id]
+        expired = []
+        for producer_id, entry in list(self.entries.items()):
+            yield 1
+            limit_ms = members_before_ms if is_member(producer_id) else before_ms
+            is_silent = entry.updated_ms < limit_ms and not entry.has_open_transaction
+            if is_silent and self.entries.get(producer_id) is entry:
+                expired.append(producer_id)
+                del self.entries[producer_id]
         return expired
 
 

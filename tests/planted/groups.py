@@ -54,8 +54,8 @@ GROUP_BUGS: Final = (
     Planted(
         bug="members are forgotten as late as other producers",
         file="broker/storage/producers.py",
-        old="(members_before_ms if is_member(entry.producer_id) else before_ms)",
-        new="before_ms",
+        old="limit_ms = members_before_ms if is_member(producer_id) else before_ms",
+        new="limit_ms = before_ms",
         tests=(f"{SEQUENCES}members_of_groups_expire_sooner_but_not_while_something_is_open",),
     ),
     Planted(

@@ -104,8 +104,8 @@ PRODUCERS_BUGS: Final = (
     Planted(
         bug="KAFKA-9144",
         file=PRODUCERS,
-        old="            and not entry.has_open_transaction\n",
-        new="",
+        old="entry.updated_ms < limit_ms and not entry.has_open_transaction\n",
+        new="entry.updated_ms < limit_ms\n",
         tests=(
             f"{SEQUENCES}producers_expire_by_the_time_they_were_last_heard_of_and_not_while_"
             "something_is_open",
@@ -204,10 +204,7 @@ def _sound_is_next_sequence(""",
         bug="Redpanda #18198",
         file="broker/partitions/partitions.py",
         old="""\
-                expired = partition.log.producers.expire(
-                    now_ms - config.producer_id_expiration_ms,
-                    now_ms - config.member_producer_expiration_ms,
-                )
+                expired = await Turns().do(silent)
 """,
         new="                expired: list[int] = []\n",
         tests=(

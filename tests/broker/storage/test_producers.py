@@ -14,6 +14,7 @@ from odradek.broker.storage.producers import (
     ProducerEntry,
     Producers,
 )
+from odradek.broker.work import whole
 from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -335,7 +336,7 @@ def test_producers_expire_by_the_time_they_were_last_heard_of_and_not_while_some
     log.producers.add_batch(header(0)._replace(producer_id=2), 1, timestamp_ms=0, now_ms=50)
     opened = header(0, transactional=True)._replace(producer_id=3)
     log.producers.add_batch(opened, 2, timestamp_ms=0, now_ms=0)
-    assert log.producers.expire(before_ms=50, members_before_ms=50) == [1]
+    assert whole(log.producers.expire(before_ms=50, members_before_ms=50)) == [1]
     assert sorted(log.producers.entries) == [2, 3]
     assert log.append(header(4711)) is None  # expired, so it may begin anywhere
 
@@ -345,9 +346,25 @@ def test_members_of_groups_expire_sooner_but_not_while_something_is_open() -> No
     for number, producer_id in enumerate((1, member_id(2), member_id(3), 2 * FROM)):
         first = header(0, transactional=producer_id == member_id(3))
         log.producers.add_batch(first._replace(producer_id=producer_id), number, 0, now_ms=50)
-    assert log.producers.expire(before_ms=40, members_before_ms=50) == []
-    assert log.producers.expire(before_ms=50, members_before_ms=60) == [member_id(2)]
+    assert whole(log.producers.expire(before_ms=40, members_before_ms=50)) == []
+    assert whole(log.producers.expire(before_ms=50, members_before_ms=60)) == [member_id(2)]
     assert sorted(log.producers.entries) == [1, member_id(3), 2 * FROM]
+
+
+def test_the_expiry_of_many_producers_holds_nobody_up_and_spares_those_that_write_meanwhile() -> (
+    None
+):
+    """All 50,000 were looked at in one piece."""
+    log = Log()
+    for producer_id in range(100):
+        log.producers.add_batch(header(0)._replace(producer_id=producer_id), 0, 0, now_ms=0)
+    expiring = log.producers.expire(before_ms=50, members_before_ms=50)
+    assert next(expiring) == 1
+    log.producers.add_batch(header(1)._replace(producer_id=7), 1, 0, now_ms=50)
+    del log.producers.entries[8]
+    log.producers.add_batch(header(0)._replace(producer_id=8), 2, 0, now_ms=0)
+    assert whole(expiring) == [number for number in range(100) if number not in (7, 8)]
+    assert sorted(log.producers.entries) == [7, 8]
 
 
 def test_a_marker_is_a_sign_of_life() -> None:
@@ -356,7 +373,7 @@ def test_a_marker_is_a_sign_of_life() -> None:
     log.append(header(0, transactional=True))
     log.end = 100
     log.mark(1)
-    assert log.producers.expire(before_ms=100, members_before_ms=100) == []
+    assert whole(log.producers.expire(before_ms=100, members_before_ms=100)) == []
     assert refused(log, header(1, transactional=True)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
