@@ -55,7 +55,9 @@ ROT_AND_POWER: Final = Fixed(
     settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "60000"},
 )
 LOST_LOGS: Final = Fixed(faults=("LostDirectory", "LostDirectory", "Kill"), settings=QUICK)
-BIT_ROT: Final = Fixed(
-    faults=("BitFlip", "BitFlip", "Kill", "LinkCut"),
-    settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "500"},
+SCRUBBED: Final = {**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "500"}
+"""Damage is found soon."""
+BIT_ROT: Final = Fixed(faults=("BitFlip", "BitFlip", "Kill", "LinkCut"), settings=SCRUBBED)
+MUCH_BIT_ROT: Final = Fixed(
+    faults=("BitFlip", "BitFlip", "BitFlip", "LinkCut"), settings=SCRUBBED, seconds=8.0
 )

@@ -140,8 +140,8 @@ REPLICATION_BUGS: Final = (
         old="                if node not in isr and node in self.followers:\n",
         new="                if node is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=29,
-        fixed=reach.BIT_ROT,
+        seed=2,
+        fixed=reach.MUCH_BIT_ROT,
     ),
     Planted(
         bug="a damaged replica goes on reporting what it had",
@@ -150,7 +150,7 @@ REPLICATION_BUGS: Final = (
         new="            if copy.partition is None:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
         seed=3,
-        fixed=reach.BIT_ROT,
+        fixed=reach.MUCH_BIT_ROT,
     ),
     Planted(
         bug="bit rot elected",
@@ -158,7 +158,7 @@ REPLICATION_BUGS: Final = (
         old="        if self._node_id in (partition.leader, *partition.isr, *partition.elr):\n",
         new="        if self._node_id == partition.leader:\n",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=1,
+        seed=2,
         fixed=reach.BIT_ROT,
     ),
     Planted(
@@ -170,7 +170,7 @@ REPLICATION_BUGS: Final = (
             f"{DAMAGED}a_replica_with_bit_rot_does_not_lead_after_a_power_failure",
             f"{POWER}bad_bytes_before_the_last_segment_are_damage_if_another_replica_is_whole",
         ),
-        seed=1,
+        seed=2,
         fixed=reach.ROT_AND_POWER,
     ),
     Planted(
@@ -284,7 +284,7 @@ REPLICATION_BUGS: Final = (
         old="        target = max(target, partition.log_start_offset)\n",
         new="        target = max(partition.high_watermark, partition.log_start_offset)\n",
         tests=(f"{REPLICAS}logs_that_parted_below_the_leaders_end_keep_what_they_share",),
-        seed=1,
+        seed=4,
         fixed=reach.ELECTIONS,
     ),
     Planted(
