@@ -5,18 +5,21 @@ in one process on a simulated network, disk and clock. Structure (nurseries, eve
 timeouts) is plain trio: its clock is replaced under simulation.
 """
 
+import errno
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
+NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a call that did nothing, because the process or the machine has too many files open."""
 FsyncEnded = Callable[[BaseException | None], None]
 """A function that is called at the end of an fsync, with the error if there was one."""
 
@@ -111,7 +114,10 @@ class Disk(Protocol):
         """Remove a directory and all in it, or a file so large that removing it takes long."""
 
     async def fsync_dir(self, path: str) -> None:
-        """Return when creations, renamings and removals in a directory are on disk."""
+        """Return when creations, renamings and removals in a directory are on disk.
+
+        Waits while no file descriptor is left. Raises OSError.
+        """
 
     def lock(self, path: str) -> Lock:
         """Take an exclusive lock that the operating system ends with the process.

@@ -24,7 +24,16 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Bound, Buffer, Connection, Disk, Env, MetaStore, OtherEnd
+from odradek.broker.env import (
+    NO_DESCRIPTOR,
+    Bound,
+    Buffer,
+    Connection,
+    Disk,
+    Env,
+    MetaStore,
+    OtherEnd,
+)
 
 T = TypeVar("T")
 Found = tuple[Any, ...]
@@ -39,7 +48,6 @@ OF_BOTH_FAMILIES: Final = {"::": ("0.0.0.0", "::"), "localhost": ("127.0.0.1", "
 """Hosts that stand for an address of IPv4 and one of IPv6, whatever the machine's files say."""
 NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 FREE_PORT_TRIES: Final = 10
-NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0

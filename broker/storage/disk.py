@@ -21,12 +21,13 @@ from typing import Any, Final, TypeVar
 import outcome
 import trio
 
-from odradek.broker.env import Buffer, DiskUsage, FsyncEnded
+from odradek.broker.env import NO_DESCRIPTOR, Buffer, DiskUsage, FsyncEnded
 
 T = TypeVar("T")
 
 THREADS_MAX: Final = 8
 THREAD_IDLE_SECONDS: Final = 10.0
+DESCRIPTOR_PAUSE_SECONDS: Final = 0.1
 FILE_MODE: Final = 0o644
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
@@ -318,7 +319,15 @@ class SystemDisk:
         await self._threads.run(partial(_remove_all, path))
 
     async def fsync_dir(self, path: str) -> None:
-        await self._threads.run(partial(_sync_directory, path))
+        # A log whose names cannot be flushed is taken offline, so wait for a descriptor.
+        while True:
+            try:
+                await self._threads.run(partial(_sync_directory, path))
+                return
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+            await trio.sleep(DESCRIPTOR_PAUSE_SECONDS)
 
     def lock(self, path: str) -> SystemLock:
         return SystemLock(path)

@@ -6,14 +6,13 @@ be on disk yet. They are in the page cache, where the next fsync flushes them, e
 descriptor. Linux also reports a failed write-back to that fsync.
 """
 
-import errno
 from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 import trio
 
-from odradek.broker.env import Disk, File, FsyncEnded
+from odradek.broker.env import NO_DESCRIPTOR, Disk, File, FsyncEnded
 from odradek.broker.storage.reserve import ReservedDisk
 
 LOG: Final = ".log"
@@ -108,7 +107,7 @@ class OpenFiles:
             try:
                 return self.disk.open(path)
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
+                if error.errno not in NO_DESCRIPTOR or not self._files:
                     raise
             self.close(next(iter(self._files)))
 

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.env import Buffer, Disk
+from odradek.broker.env import NO_DESCRIPTOR, Buffer, Disk
 from odradek.broker.storage import small_file
 from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
 from odradek.broker.storage.checkpoint import place_checkpoint
@@ -307,7 +307,8 @@ class Log:
         if error.errno in DISK_FULL:
             self.files.disk.ran_out()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full: {self.name}")
-        self.fail(error)
+        if error.errno not in NO_DESCRIPTOR:
+            self.fail(error)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: {error.strerror}")
 
     def roll(self) -> Segment:
@@ -380,7 +381,8 @@ class Log:
         try:
             await self.saver.flush(to_save, paths)
         except OSError as error:
-            self.fail(error)
+            if error.errno not in NO_DESCRIPTOR:
+                self.fail(error)
             raise
         await self.saver.write_beside(to_save)
         try:

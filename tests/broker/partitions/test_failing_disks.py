@@ -117,6 +117,26 @@ async def test_what_retention_could_not_remove_goes_once_the_disk_has_room() -> 
     assert partition.log_start_offset == partition.log.segments[0].base_offset > 0
 
 
+async def test_a_missing_descriptor_takes_no_partition_offline() -> None:
+    """Seen: the first checkpoint met it at the flush of an index, and records were refused."""
+    machine = Machine(config=LogConfig(segment_bytes=150))
+    partition = await machine.start()
+    client = Client(partition)
+    client.send("one")
+    client.send("two")
+    made = client.make("three")
+    machine.disk.fail("open", errno.EMFILE, path_end=".snapshot")
+    with pytest.raises(KafkaError, match="Too many open files"):
+        partition.append_from_client(memoryview(bytearray(made)))
+    assert partition.append_from_client(made).base_offset == 2
+    machine.disk.fail("open", errno.ENFILE, path_end=".snapshot")
+    with pytest.raises(OSError, match="Too many open files"):
+        await partition.checkpoint()
+    await partition.checkpoint()
+    partition = await machine.restart_after_power_loss()
+    assert [header.base_offset for header, _ in await read_all(partition)] == [0, 1, 2]
+
+
 async def test_an_io_error_on_append_takes_the_partition_offline_and_no_other() -> None:
     """KAFKA-10778."""
     machine = Machine()

@@ -13,7 +13,7 @@ import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.server.connection import ANSWER_AFTER_END_SECONDS
-from odradek.broker.server.server import WATCH_SECONDS
+from odradek.broker.server.server import LOCAL_RESERVE, WATCH_SECONDS
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.fetch import FETCH
@@ -181,7 +181,7 @@ def test_clients_that_poll_and_are_reset_do_not_lock_others_out(
         create_topic(client, name)
         wait_until_joined(client, name)
         sent = []
-        for _ in range(CONNECTIONS_MAX - 1):
+        for _ in range(CONNECTIONS_MAX + LOCAL_RESERVE - 1):
             gone = RawClient(broker)
             if api is FETCH:
                 gone.request(FETCH, BY_NAME, fetch_request(name, 0, max_wait_ms=NEVER_MS))

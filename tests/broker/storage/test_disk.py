@@ -300,3 +300,21 @@ async def test_a_cancelled_caller_hears_what_became_of_the_job() -> None:
         cancelled.cancel()
         await threads.run(lambda: became.append("never begun"))
     assert became == ["known"]
+
+
+async def test_a_flush_of_names_waits_while_no_descriptor_is_left(
+    disk: SystemDisk, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Seen: a log was offline for ever, as its directory could not be opened at that moment."""
+    await disk.fsync_dir(str(tmp_path))  # has a thread
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with trio.open_nursery() as nursery:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            nursery.start_soon(disk.fsync_dir, str(tmp_path))
+            await trio.sleep(1)
+            assert nursery.child_tasks
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.raises(FileNotFoundError):
+        await disk.fsync_dir(f"{tmp_path}/missing")
