@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 import trio
@@ -57,6 +57,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 LOGGER: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class TopicLogs(Protocol):
@@ -139,7 +140,7 @@ class ClusterTopics:
         async with self._one_change():
             if wanted.name in self.image.topics:
                 raise _exists(wanted.name)
-            topic = self._planned(wanted)
+            topic = await self._decided(wanted.name, lambda: self._planned(wanted))
             if validate_only:
                 return topic
             self._settings.note_topic(topic.configs)
@@ -203,8 +204,7 @@ class ClusterTopics:
                     "over their number, which therefore never changes.",
                 )
             check_growth(name, have, total_count, None if replicas is None else len(replicas))
-            for brokers in replicas or ():
-                check_replicas(brokers, self._broker_ids())
+            await self._decided(name, lambda: self._check_assigned(replicas or ()))
             self._check_room(total_count - have)
             if validate_only:
                 return
@@ -292,6 +292,24 @@ class ClusterTopics:
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, "No broker is registered at this moment. Try again."
             )
+
+    def _check_assigned(self, replicas: Sequence[tuple[int, ...]]) -> None:
+        for brokers in replicas:
+            check_replicas(brokers, self._broker_ids())
+
+    async def _decided(self, name: str, decide: Callable[[], T]) -> T:
+        """Return what `decide` returns for the change of a topic.
+
+        Brokers that the image lacks may be in the store. Clients do not repeat what is refused for
+        them, so it is refused only by an image that is not older than the request.
+        """
+        try:
+            return decide()
+        except KafkaError as error:
+            if error.code not in LACKS_BROKERS:
+                raise
+        await self._metadata.reached(await self._writer.revision_of(name))
+        return decide()
 
     def _planned(self, wanted: WantedTopic) -> TopicImage:
         self._check_registered()
@@ -393,6 +411,11 @@ class ClusterTopics:
         return UUID(int=self._rng.getrandbits(128), version=4)
 
 
+LACKS_BROKERS: Final = (
+    ErrorCode.INVALID_REPLICATION_FACTOR,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+)
+"""Errors that are final for clients, and wrong when more brokers are registered."""
 NOT_YET: Final = (
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.KAFKA_STORAGE_ERROR,

@@ -156,6 +156,16 @@ CLUSTER_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a topic is refused for good for a broker that the image does not show yet",
+        file="broker/cluster/topics.py",
+        old="            if error.code not in LACKS_BROKERS:\n                raise\n",
+        new="            raise\n",
+        tests=(
+            "tests/broker/cluster/test_topics.py::test_"
+            "a_topic_is_not_refused_for_a_broker_that_the_image_does_not_show_yet",
+        ),
+    ),
+    Planted(
         bug="every transaction over brokers pauses after the marker of the last one",
         file=ADMISSION,
         old="RETRY_SECONDS if is_busy or was_overtaken else 0",

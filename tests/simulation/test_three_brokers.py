@@ -259,11 +259,15 @@ async def test_an_answer_names_no_leader_that_is_not_among_its_brokers() -> None
         async with world.producer() as producer:
             await (await producer.send(TOPIC, b"u", partition=0))
         killed = world.leader_of(TOPIC, 0)
-        core = next(m.core for m in world.machines.values() if m.node_id != killed)
+        others = [m for m in world.machines.values() if m.node_id != killed]
+        core = others[0].core
         assert core is not None
         context = RequestContext(core=core, api_version=13, client_id="", host="")
         request = MetadataRequest(topics=(MetadataRequestTopic(name=TOPIC),))
         world.machines[killed].kill()
+        for machine in others:
+            assert machine.meta is not None
+            machine.meta.delay_s = lambda: 0.05  # the time in which there is no leader
         seen = set()
         with trio.fail_after(10):
             while True:

@@ -15,7 +15,13 @@ from odradek.broker.cluster.new_topic import (
     WantedTopic,
     check_name,
 )
-from odradek.broker.cluster.store import pack_partition, partition_key, read_partition
+from odradek.broker.cluster.store import (
+    broker_key,
+    pack_broker,
+    pack_partition,
+    partition_key,
+    read_partition,
+)
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
@@ -175,6 +181,26 @@ async def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     assert await refusal(topics.create_topic(wanted)) is code
     assert world.logs.present == set()
     assert (await world.topics()).image.topics == {}
+
+
+async def test_a_topic_is_not_refused_for_a_broker_that_the_image_does_not_show_yet(
+    world: World,
+) -> None:
+    """Brokers that had just started refused topics for good, as they had not seen each other."""
+    topics = await world.topics()
+    other = replace(HERE, node_id=2)
+    world.meta.put({broker_key(2): pack_broker(other, "another directory")})
+    made = await topics.create_topic(
+        WantedTopic(name="t", partition_count=1, replication_factor=2), validate_only=True
+    )
+    assert sorted(made.partitions[0].replicas) == [1, 2]
+    third = replace(HERE, node_id=3)
+    world.meta.put({broker_key(3): pack_broker(third, "a third directory")})
+    await topics.create_topic(WantedTopic(name="t", assignments=((0, (3,)),)))
+    fourth = replace(HERE, node_id=4)
+    world.meta.put({broker_key(4): pack_broker(fourth, "a fourth directory")})
+    await topics.create_partitions("t", 2, [(4,)])
+    assert topics.image.topics["t"].partitions[1].leader == 4
 
 
 @pytest.mark.parametrize(
