@@ -6,7 +6,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from odradek.client.errors import Disconnected
 from odradek.client.spark import reader, task_writer
-from odradek.client.spark.commit import BatchCommit
+from odradek.client.spark.decisions import decisions_topic
 from odradek.client.spark.members import Attempt
 from odradek.client.spark.options import (
     PREFIX_DEFAULT,
@@ -64,4 +64,4 @@ def test_a_pattern_does_not_read_the_decisions_of_the_sink() -> None:
 def test_the_topic_that_counts_as_internal_is_the_one_that_the_sink_writes() -> None:
     options = write_options({**NOWHERE, "topic": "t"}, "batch")
     assert options.prefix == PREFIX_DEFAULT
-    assert BatchCommit(options, "w").decisions.place.topic == DECISIONS_DEFAULT
+    assert decisions_topic(options.prefix) == DECISIONS_DEFAULT

@@ -86,7 +86,7 @@ def story_gone(broker: Broker, generation: int, commit: bool) -> None:
 
 @variants(generation=GENERATIONS, commit=(True, False))
 def story_made_anew(broker: Broker, generation: int, commit: bool) -> None:
-    """The new topic knows nothing of the transaction, and gets its marker nevertheless."""
+    """The new topic knows nothing of the transaction; Kafka writes a marker nevertheless."""
     broker.topic("t")
     producer = broker.init("x")
     write(broker, producer, generation, T0)
