@@ -36,8 +36,6 @@ CLUSTER_BUGS: Final = (
             f"{TOPIC_LOGS}what_is_left_of_a_creation_makes_way_for_the_topic_that_another_broker_"
             "created",
         ),
-        seed=4,
-        fixed=reach.GROUPS,
     ),
     Planted(
         bug="a replica that others rely on begins anew after an interrupted creation",

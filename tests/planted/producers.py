@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from tests.planted import reach
 from tests.planted.bug import Planted
 
 PRODUCERS: Final = "broker/storage/producers.py"
@@ -63,8 +62,6 @@ PRODUCERS_BUGS: Final = (
         tests=(
             f"{PRODUCER_IDS}a_block_whose_claim_was_lost_is_not_taken_for_that_of_a_faster_broker",
         ),
-        seed=8,
-        fixed=reach.ID_BLOCKS,
     ),
     Planted(
         bug="KAFKA-14884",

@@ -214,8 +214,6 @@ REPLICATION_BUGS: Final = (
         "                change.lead.proposed = None\n"
         "            raise\n",
         tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
-        seed=105,
-        fixed=reach.DEAF,
     ),
     Planted(
         bug="a leader that is cut off keeps its clients waiting",
@@ -426,8 +424,6 @@ REPLICATION_BUGS: Final = (
             f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",
             f"{ADMITTED}a_leader_that_was_the_coordinator_confirms_nothing_either",
         ),
-        seed=18,
-        fixed=reach.DEPOSED,
     ),
     Planted(
         bug="a coordinator acts on a decision that is not replicated",

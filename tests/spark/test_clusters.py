@@ -18,7 +18,12 @@ import pytest
 from odradek.client.spark.java import find_java_home
 from tests.spark.conftest import ROOT, CreateTopic, ReadTopic
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.minutes,
+    pytest.mark.timeout(900),
+]
 
 JOB_TIMEOUT_S = 400
 JOB = ROOT / "tests" / "spark" / "cluster_job.py"

@@ -166,6 +166,7 @@ def test_tasks_that_fail_or_are_killed_leave_nothing(
     ]
 
 
+@pytest.mark.minutes
 def test_a_driver_whose_jvm_is_killed_goes_on_where_it_was(
     bootstrap: str,
     create_topic: CreateTopic,
