@@ -48,6 +48,7 @@ OF_BOTH_FAMILIES: Final = {"::": ("0.0.0.0", "::"), "localhost": ("127.0.0.1", "
 """Hosts that stand for an address of IPv4 and one of IPv6, whatever the machine's files say."""
 NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 FREE_PORT_TRIES: Final = 10
+SPARE_DESCRIPTORS: Final = 8
 OPEN_FILES_MAX: Final = 65_536
 KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
@@ -253,29 +254,36 @@ async def _accept(
                 nursery.start_soon(_serve, sock, handler)
                 await trio.lowlevel.checkpoint()
     finally:
-        spare.release()
+        spare.close()
         trio.lowlevel.notify_closing(listener)
         listener.close()
 
 
 class _Spare:
-    """A file descriptor that is kept until no other is left."""
+    """File descriptors that are kept until no other is left.
+
+    A log that opens a file just when one is released takes it, and may keep it. So there are some.
+    """
 
     def __init__(self) -> None:
-        self._descriptor = -1
+        self._descriptors: list[int] = []
         self.take()
 
     def take(self) -> bool:
         """Return True if there is one, now or already."""
-        if self._descriptor < 0:
-            with contextlib.suppress(OSError):
-                self._descriptor = os.open(os.devnull, os.O_RDONLY)
-        return self._descriptor >= 0
+        with contextlib.suppress(OSError):
+            while len(self._descriptors) < SPARE_DESCRIPTORS:
+                self._descriptors.append(os.open(os.devnull, os.O_RDONLY))
+        return bool(self._descriptors)
 
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Close one of them."""
+        if self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def close(self) -> None:
+        while self._descriptors:
+            self.release()
 
 
 async def _turn_away(listener: socket.socket, spare: _Spare) -> None:
