@@ -291,8 +291,6 @@ REPLICATION_BUGS: Final = (
         old="target = min(own_end, end_offset) if own_epoch == epoch else own_end",
         new="target = min(partition.log_end_offset, end_offset)",
         tests=(f"{REPLICAS}logs_that_parted_in_several_epochs_come_together",),
-        seed=10,
-        fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KIP-320",
