@@ -19,7 +19,7 @@ RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster]
     && install -d -o odradek /var/lib/odradek
 USER odradek
 VOLUME /var/lib/odradek
-EXPOSE 9092 9093
+EXPOSE 9092 9093 9094
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s \
-    CMD ["odradek", "cluster", "describe", "--bootstrap", "localhost:9092"]
+    CMD ["odradek", "ping", "--bootstrap", "localhost:9092"]
 CMD ["odradek", "serve", "--listen", "0.0.0.0:9092", "--data-dir", "/var/lib/odradek"]

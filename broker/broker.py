@@ -11,13 +11,14 @@ end, logs are flushed and marked as closed cleanly.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import trio
 
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
+from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, Endpoint
 from odradek.broker.cluster.made_logs import MadeLogs
@@ -29,19 +30,20 @@ from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
-from odradek.broker.env import Env
-from odradek.broker.local_coordinators import LocalCoordinators, local_coordinators
-from odradek.broker.membership import Membership
+from odradek.broker.environment.env import Env
+from odradek.broker.membership.local_coordinators import LocalCoordinators, local_coordinators
+from odradek.broker.membership.membership import Membership
+from odradek.broker.membership.peers import Peers
 from odradek.broker.partitions.fetch_sessions import FetchSessions
-from odradek.broker.partitions.log_cleaner import CleanerConfig
 from odradek.broker.partitions.partitions import Partitions
-from odradek.broker.partitions.scrubber import ScrubConfig
-from odradek.broker.peers import Peers
+from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig
+from odradek.broker.partitions.upkeep.scrubber import ScrubConfig
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.server.server import Server
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
+from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -99,8 +101,7 @@ async def serve(
     began = trio.current_time()
     cluster_id = await find_cluster_id(env.meta, env.rng)
     directory_id = await _claim(env, config, directory, cluster_id, address)
-    metadata = ClusterMetadata(env.meta)
-    await metadata.load()
+    metadata = await _metadata(env, config, address, directory)
     settings = _settings(config, metadata)
     partitions = _partitions(env, config, directory, metadata)
     logs = await _logs(env, metadata, partitions, settings)
@@ -109,17 +110,18 @@ async def serve(
     cluster = ClusterTopics(
         metadata=metadata, writer=writer, settings=settings, rng=env.rng, logs=logs
     )
+    points = await _backup_points(env, directory, partitions)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
     broker_configs = BrokerConfigs(env.meta, metadata, settings)
-    core = _core(env, broker_configs, cluster, partitions, coordinators, membership)
+    peers, others = _peers(env, config, address, metadata, coordinators)
+    core = _core(env, broker_configs, points, cluster, partitions, coordinators, membership, others)
     made(core)
-    peers = _peers(env, core, address)
     server, peer_server = _servers(env, config, core, connections_max)
 
     async def begin(nursery: trio.Nursery) -> None:
         await nursery.start(partitions.run)
-        await nursery.start(peers.run)
+        await nursery.start(peers.run, core)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
         bound = await _bind_all(nursery, server, peer_server, address, config)
@@ -130,11 +132,11 @@ async def serve(
             Started(
                 listeners=bound.listeners,
                 partition_count=partition_count,
-                recovered=partitions.recovered,
+                recovered=partitions.recovery_summary,
                 seconds=trio.current_time() - began,
             )
         )
-        await coordinators.loaded()
+        await coordinators.wait_loaded()
         loaded()
 
     try:
@@ -151,6 +153,22 @@ async def serve(
             await partitions.close()
 
 
+async def _metadata(
+    env: Env, config: BrokerConfig, address: Address, directory: str
+) -> ClusterMetadata:
+    metadata = ClusterMetadata(env.meta)
+    await metadata.load()
+    if address.peer_port is None:
+        _check_node_id(config.node_id, metadata.image, directory)
+    return metadata
+
+
+async def _backup_points(env: Env, directory: str, partitions: Partitions) -> BackupPoints:
+    points = BackupPoints(env.disk, directory, partitions)
+    await points.clear()  # a backup that was killed has left it
+    return points
+
+
 def _settings(config: BrokerConfig, metadata: ClusterMetadata) -> LiveConfig:
     settings = LiveConfig(config)
     settings.take(metadata.image.broker_configs)
@@ -158,12 +176,22 @@ def _settings(config: BrokerConfig, metadata: ClusterMetadata) -> LiveConfig:
     return settings
 
 
-def _peers(env: Env, core: Core, address: Address) -> Peers:
-    """Return the other brokers, as far as there may be any."""
-    peers = Peers(core, network=env.net, store=env.meta)
-    if address.peer_port is not None:
-        core.admission.others = peers
-    return peers
+def _peers(
+    env: Env,
+    config: BrokerConfig,
+    address: Address,
+    metadata: ClusterMetadata,
+    coordinators: LocalCoordinators,
+) -> tuple[Peers, Peers | None]:
+    """Return all brokers, this one included, and the same again if there may be others."""
+    peers = Peers(
+        node_id=config.node_id,
+        image=lambda: metadata.image,
+        coordinator_partition_for=coordinators.transactions.partition_for,
+        network=env.net,
+        store=env.meta,
+    )
+    return peers, None if address.peer_port is None else peers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +246,7 @@ async def _bind_all(
         peer_host=first.advertised_host if address.peer_port is not None else "",
         peer_port=peer_port,
         has_transaction_groups=True,
+        rack=config.broker_rack or None,
         listeners=tuple(
             Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
             for each in listening
@@ -229,7 +258,7 @@ async def _bind_all(
 def _partitions(
     env: Env, config: BrokerConfig, directory: str, metadata: ClusterMetadata
 ) -> Partitions:
-    partitions = Partitions(
+    return Partitions(
         disk=env.disk,
         directory=directory,
         clock=env.clock,
@@ -242,9 +271,8 @@ def _partitions(
         ),
         offload=env.offload,
         flush=FlushPolicy(config.log_flush),
+        exists_elsewhere=lambda where: metadata.image.has_partition(*where),
     )
-    partitions.exists_elsewhere = lambda where: metadata.image.has_partition(*where)
-    return partitions
 
 
 async def _logs(
@@ -253,6 +281,22 @@ async def _logs(
     image = metadata.image
     made_logs = await MadeLogs.load(env.meta, settings.now.node_id, image)
     return LocalTopicLogs(partitions, settings, made_logs=made_logs, cluster_id=image.cluster_id)
+
+
+def _check_node_id(node_id: int, image: ClusterImage, directory: str) -> None:
+    """Raise `CannotServe` if all logs of a broker without others are those of another node id."""
+    owners = {
+        replica
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        for replica in partition.replicas
+    }
+    if owners and node_id not in owners:
+        theirs = ", ".join(map(str, sorted(owners)))
+        raise CannotServe(
+            f"The data directory {directory} is that of node.id {theirs}, and this broker has "
+            f"node.id {node_id}: give it --set node.id={min(owners)}."
+        )
 
 
 async def _claim(
@@ -315,12 +359,15 @@ def _follow_settings(core: Core, server: Server) -> None:
     """Pass changed settings on to the parts that keep values. The logs have theirs by `Roles`."""
 
     def follow(config: BrokerConfig) -> None:
-        server.max_connections = config.max_connections
-        core.admission.verifies = config.transaction_partition_verification_enable
+        server.configure(config)
+        core.transactions.configure(
+            allows_two_phase=config.transaction_two_phase_commit_enable,
+            aborts_on_disconnect=config.transaction_abort_on_disconnect,
+        )
+        core.admission.configure(verifies=config.transaction_partition_verification_enable)
         core.partitions.cleaner.configure(_cleaner_config(config))
 
-    core.settings.on_change = follow
-    follow(core.config)
+    core.settings.call_with_each(follow)
 
 
 def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
@@ -333,10 +380,12 @@ def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
 def _core(
     env: Env,
     broker_configs: BrokerConfigs,
+    backup_points: BackupPoints,
     cluster: ClusterTopics,
     partitions: Partitions,
     coordinators: LocalCoordinators,
     membership: Membership,
+    others: Peers | None,
 ) -> Core:
     return Core(
         settings=broker_configs.settings,
@@ -348,15 +397,18 @@ def _core(
         admission=Admission(
             coordinators.transactions,
             verifies=broker_configs.settings.now.transaction_partition_verification_enable,
+            others=others,
         ),
         groups=coordinators.groups,
         in_sync=membership.in_sync,
         elections=membership.elections,
         moves=membership.moves,
+        known_brokers=membership.known_brokers,
         replica_sessions=ReplicaSessions(),
         fetch_sessions=FetchSessions(
             env.rng, broker_configs.settings.now.max_incremental_fetch_session_cache_slots
         ),
+        backup_points=backup_points,
         reached=env.reached,
     )
 

@@ -1,7 +1,7 @@
 """The command `odradek`: `serve` runs a broker; the others are clients, or look at files.
 
 A user's mistake ends in one sentence and a status other than 0, never in a traceback. Modules are
-imported by the command that needs them, so that `serve` starts quickly.
+imported by the command that needs them, so that each starts quickly.
 """
 
 import importlib
@@ -9,37 +9,37 @@ import io
 import os
 import signal
 import sys
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from odradek.broker import collector
-from odradek.broker.config.addresses import DEFAULT_LISTEN, listeners_of
-from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.config.properties import Given, read_properties
-from odradek.broker.config.settings import ConfigError
-from odradek.broker.config.settling import Settled, settle
+from odradek import __version__
 
-DEFAULT_DIRECTORY: Final = "odradek-data"
 INTERRUPTED: Final = 130
-CONTROLLER_LISTENERS: Final = "controller.listener.names"
+UNKNOWN: Final = "No such command "
+"""How click's error for a command that does not exist begins."""
+NEAR: Final = 0.5
+"""How much a command must resemble what was written, to be named."""
 
 # command -> the module that has it, and its name there
 ELSEWHERE: Final = {
+    "serve": ("odradek.broker.commands.serve", "serve"),
+    "ping": ("odradek.broker.commands.ping", "ping"),
     "cluster": ("odradek.client.cli.cluster", "cluster"),
     "config": ("odradek.client.cli.config", "config"),
     "group": ("odradek.client.cli.group", "group"),
     "topic": ("odradek.client.cli.topics", "topic"),
     "produce": ("odradek.client.cli.records", "produce"),
     "consume": ("odradek.client.cli.records", "consume"),
+    "bench": ("odradek.client.cli.bench", "bench"),
     "spark": ("odradek.client.cli.spark", "spark"),
     "txn": ("odradek.client.cli.transactions", "txn"),
     "log": ("odradek.broker.inspect.log_command", "log"),
     "storage": ("odradek.broker.inspect.storage_command", "storage"),
-    "completion": ("odradek.broker.completion", "completion"),
+    "completion": ("odradek.broker.commands.completion", "completion"),
 }
+# group of another package -> the module that has one more command of it, and its name there
+JOINED: Final = {"cluster": ("odradek.broker.commands.adopt", "adopt_command")}
 
 
 class Commands(click.Group):
@@ -50,6 +50,12 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:  # click would print "Aborted!", as if a transaction were meant
             ctx.exit(INTERRUPTED)
+        except click.Abort as error:  # a question that was not answered with yes
+            if isinstance(error.__context__, KeyboardInterrupt):
+                ctx.exit(INTERRUPTED)
+            raise click.ClickException("Nothing was done.") from None
+        except click.UsageError as error:
+            raise _with_the_nearest(error) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *ELSEWHERE]
@@ -57,19 +63,26 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in ELSEWHERE:
             return super().get_command(ctx, cmd_name)
-        module, attribute = ELSEWHERE[cmd_name]
         # Ctrl-C waits for the end of the import: inside it, Python may raise it as another error.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            found: object = getattr(importlib.import_module(module), attribute)
+            found = _imported(*ELSEWHERE[cmd_name])
+            if cmd_name in JOINED:
+                assert isinstance(found, click.Group), found
+                found.add_command(_imported(*JOINED[cmd_name]))
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        assert isinstance(found, click.Command), found
         return found
 
 
+def _imported(module: str, attribute: str) -> click.Command:
+    found: object = getattr(importlib.import_module(module), attribute)
+    assert isinstance(found, click.Command), found
+    return found
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="odradek")
+@click.version_option(__version__)
 def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
     if sys.stdout is None:  # it was closed (>&-)
@@ -79,133 +92,19 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-@main.command()
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    help=f"The address to listen on; port 0 picks a free one.  [default: {DEFAULT_LISTEN}]",
-)
-@click.option(
-    "--advertise",
-    metavar="HOST:PORT",
-    help="The address that clients connect to.  [default: that of --listen]",
-)
-@click.option(
-    "--data-dir",
-    metavar="DIRECTORY",
-    type=click.Path(readable=False),
-    help=f"The directory that keeps everything; made if needed.  [default: ./{DEFAULT_DIRECTORY}]",
-)
-@click.option(
-    "--ephemeral",
-    is_flag=True,
-    help="Keep everything in a temporary directory, which is removed at the end.",
-)
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Read settings from a properties file, such as Kafka's server.properties.",
-)
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Give a setting by its Kafka name; overrules --config. Repeatable.",
-)
-@click.option(
-    "--ignore-unknown",
-    is_flag=True,
-    help="Go on without the settings that this broker does not have; it names them.",
-)
-def serve(
-    listen: str | None,
-    advertise: str | None,
-    data_dir: str | None,
-    ephemeral: bool,
-    config_file: Path | None,
-    assignments: tuple[str, ...],
-    ignore_unknown: bool,
-) -> None:
-    """Run a broker until it is stopped with Ctrl-C, SIGTERM, or the end of its terminal.
+def _with_the_nearest(error: click.UsageError) -> click.UsageError:
+    """Return an error that also names the command that is meant, for one that does not exist.
 
-    All settings are in docs/configuration.md.
+    Newer versions of click name it by themselves, where commands are not imported late.
     """
-    if ephemeral and data_dir is not None:
-        raise click.ClickException("--ephemeral and --data-dir contradict each other; give one.")
-    try:
-        sources = _sources(config_file, assignments)
-        settled = settle(*sources, ignore_unknown=ignore_unknown)
-        config = _with_options(settled.config, listen, advertise, data_dir)
-        if settled.ignored:
-            click.echo(f"Ignored, for the broker has none such: {_named(settled)}.", err=True)
-        directory = _data_directory(data_dir, config)
-        strange = _listeners_of_the_controller(sources) if ignore_unknown else frozenset()
-        listeners = listeners_of(config, listen=listen, advertise=advertise, left_out=strange)
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
+    unknown = error.message.removeprefix(UNKNOWN)
+    if unknown == error.message or error.ctx is None or getattr(error, "possibilities", None):
+        return error
+    import difflib  # not for each command
 
-    with collector.paused():  # until the broker has loaded its state: `run` resumes it then
-        from odradek.broker.broker import CannotServe
-        from odradek.broker.process import run
-
-        try:
-            run(config, None if ephemeral else directory, listeners)
-        except CannotServe as error:
-            raise click.ClickException(str(error)) from None
-
-
-def _with_options(
-    config: BrokerConfig, listen: str | None, advertise: str | None, data_dir: str | None
-) -> BrokerConfig:
-    """Return the settings with those that options of their own give."""
-    options = {
-        "listeners": listen and f"PLAINTEXT://{listen}",
-        "advertised.listeners": advertise and f"PLAINTEXT://{advertise}",
-        "log.dirs": data_dir,
-    }
-    given = {name: text for name, text in options.items() if text}
-    values: dict[str, Any] = {name.replace(".", "_"): text for name, text in given.items()}
-    return replace(config, given=config.given | given.keys(), **values)
-
-
-def _sources(config_file: Path | None, assignments: tuple[str, ...]) -> list[list[Given]]:
-    """Return the settings of the file, then those of the command line, which override them."""
-    sources: list[list[Given]] = []
-    if config_file is not None:
-        try:
-            text = config_file.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{config_file} cannot be read: {error}.") from None
-        sources.append(read_properties(text, source=str(config_file)))
-    given: dict[str, Given] = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--set takes NAME=VALUE, not {assignment!r}.")
-        given[name.strip()] = Given(name=name.strip(), text=value)
-    return [*sources, list(given.values())]
-
-
-def _named(settled: Settled) -> str:
-    return ", ".join(dict.fromkeys(settled.ignored))
-
-
-def _data_directory(data_dir: str | None, config: BrokerConfig) -> Path:
-    if data_dir == "":  # Path would take it for the current directory
-        raise ConfigError("--data-dir is empty; name a directory, or leave the option out.")
-    if data_dir is None and "," in config.log_dirs:
-        raise ConfigError(f"log.dirs has one directory here, not {config.log_dirs!r}.")
-    return Path(data_dir or config.log_dirs or DEFAULT_DIRECTORY)
-
-
-def _listeners_of_the_controller(sources: list[list[Given]]) -> frozenset[str]:
-    """Return the listeners that a Kafka configuration has for its controller; Odradek has none."""
-    names = [
-        setting.text
-        for given in sources
-        for setting in given
-        if setting.name == CONTROLLER_LISTENERS
-    ]
-    return frozenset(name.strip().upper() for text in names for name in text.split(","))
+    assert isinstance(error.ctx.command, click.Group), error.ctx.command
+    there = error.ctx.command.list_commands(error.ctx)
+    near = difflib.get_close_matches(unknown.strip("'."), there, 1, NEAR)
+    if not near:
+        return error
+    return click.UsageError(f"{error.message} Did you mean '{near[0]}'?", error.ctx)

@@ -13,21 +13,19 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker import collector
+from odradek.broker.api import MODULES, declarations_of
 from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.node_identity import WrongDirectory, check_alone
 from odradek.broker.cluster.session import NodeIdTaken
-from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
+from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore, check_not_kafkas
 from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
-from odradek.broker.env import MetaStore
-from odradek.broker.log_lines import LimitedHandler
-from odradek.broker.storage.data_format import UnknownFormat, claim_format
-from odradek.broker.storage.disk import SystemDisk
-from odradek.broker.storage.reserve import ReservedDisk
-from odradek.broker.system import (
+from odradek.broker.environment import collector
+from odradek.broker.environment.env import MetaStore
+from odradek.broker.environment.log_lines import LimitedHandler
+from odradek.broker.environment.system import (
     has_terminal,
     host_name,
     is_address,
@@ -36,6 +34,11 @@ from odradek.broker.system import (
     raise_file_limit,
     system_env,
 )
+from odradek.broker.storage.data_format import FILE as FORMAT_FILE
+from odradek.broker.storage.data_format import UnknownFormat, claim_format
+from odradek.broker.storage.disk import SystemDisk
+from odradek.broker.storage.reserve import ReservedDisk
+from odradek.extras import ExtraMissing, imports_of
 from odradek.protocol.text import printable
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -47,6 +50,10 @@ FILES_OF_A_CONNECTION: Final = 2
 """The part of the open files of a process that may be connections: a half."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 LINE_MAX_CHARACTERS: Final = 2000
+IMPORT_EVERY_SECONDS: Final = 0.1
+"""The time between two modules of APIs that are imported after the start: each takes a few ms."""
+IMPORT_AGAIN_SECONDS: Final = 5.0
+"""The time until modules whose files could not be opened are imported again."""
 ATTEMPTS_PER_SESSION: Final = 3
 """Endpoints of etcd that may be tried in vain before the registration of a broker ends."""
 
@@ -164,11 +171,14 @@ async def _main(
         _say_started(what, config, directory, is_ephemeral)
 
     try:
+        if not disk.exists(f"{directory}/{FORMAT_FILE}"):  # before anything is written there
+            check_not_kafkas(str(directory), disk.listdir(str(directory)))
         await claim_format(disk, str(directory))
         disk.prepare()
         async with trio.open_nursery() as nursery:
             await nursery.start(_wait_for_signal, stop, has_started, starting)
             nursery.start_soon(log_lines.run)
+            nursery.start_soon(_import_the_rest, has_started)
             with starting:
                 async with _metadata_store(config, disk, directory) as meta:
                     await serve(
@@ -210,15 +220,39 @@ async def _metadata_store(
             embedded.close()
         return
     try:
-        from odradek.broker.cluster.store_etcd import EtcdStore
-    except ModuleNotFoundError as error:
-        raise CannotServe(
-            f"etcd.endpoints needs {error.name}: install it with pip install 'odradek[cluster]'."
-        ) from None
+        with imports_of("cluster", "etcd.endpoints"):
+            from odradek.broker.cluster.store_etcd import EtcdStore
+    except ExtraMissing as missing:
+        raise CannotServe(str(missing)) from None
     seconds = config.broker_session_timeout_ms / 1000 / ATTEMPTS_PER_SESSION
     rng = random.SystemRandom()
     async with EtcdStore.open(config, timeout_s=seconds, rng=rng) as store:
         yield store
+
+
+async def _import_the_rest(has_started: trio.Event) -> None:
+    """Import the APIs that no request has asked for yet, one by one, after the start."""
+    await has_started.wait()
+    left = [*MODULES]
+    while left:
+        failed: dict[str, OSError] = {}
+        for module in left:
+            await trio.sleep(IMPORT_EVERY_SECONDS)
+            try:
+                declarations_of(module)
+            except OSError as error:
+                failed[module] = error
+            except Exception:  # its requests try again, and close their connections
+                LOGGER.exception("odradek.broker.api.%s cannot be imported", module)
+        left = [*failed]
+        if left:
+            LOGGER.warning(
+                "%d modules of APIs are not imported yet, and are tried again in %g s: %s",
+                len(left),
+                IMPORT_AGAIN_SECONDS,
+                failed[left[0]],
+            )
+            await trio.sleep(IMPORT_AGAIN_SECONDS)
 
 
 async def _wait_for_signal(

@@ -1,4 +1,4 @@
-"""A real broker process for tests: a context manager, and a pytest fixture.
+"""A real broker process for tests: a context manager, and pytest fixtures.
 
     from odradek.broker.testing import run_broker
 
@@ -6,8 +6,15 @@
         with run_broker() as broker:
             producer = confluent_kafka.Producer({"bootstrap.servers": broker.address})
 
-With `pytest_plugins = ["odradek.broker.testing"]` in a conftest the fixture `odradek_broker` gives
-each test a broker of its own.
+With `pytest_plugins = ["odradek.broker.testing"]` in the conftest of the root, pytest has these
+fixtures:
+
+- `odradek_session_broker`: one broker for all tests of a session; with pytest-xdist, one for each
+  worker. It is started when the first test asks for it.
+- `odradek_new_topic`: a function that creates a topic there which no other test has, and returns
+  its name: `odradek_new_topic("orders", partitions=3)`.
+- `odradek_broker`: a broker of the test's own, which it may stop, kill and restart.
+- `odradek_broker_config`: the settings of both; a fixture of this name in the conftest replaces it.
 """
 
 import contextlib
@@ -19,9 +26,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 try:
     import pytest
@@ -51,6 +58,7 @@ class RunningBroker:
         self.environment = dict(environment)
         self.host = "127.0.0.1"
         self.port = port
+        self.topics_created = 0
         self.process: subprocess.Popen[bytes]  # since `start`
         self._written = tempfile.NamedTemporaryFile(prefix="odradek-log-")  # noqa: SIM115
 
@@ -79,7 +87,7 @@ class RunningBroker:
         said = ADDRESS.search(self._first_line())
         if said is None:
             self.kill()
-            raise BrokerDidNotStart(self.log or "it said nothing")
+            raise BrokerDidNotStart(self.log or "it printed nothing")
         self.port = int(said[2])
 
     def _first_line(self) -> str:
@@ -152,10 +160,57 @@ def run_broker(
             shutil.rmtree(directory, ignore_errors=True)
 
 
+TEST_SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
+"""A group waits for no other members: a test has few, and should be quick."""
+
+
+def create_topic(
+    broker: RunningBroker,
+    name: str,
+    *,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+) -> str:
+    """Create a topic whose name begins with `name` and is not taken yet. Return its name."""
+    from odradek.client.blocking import Admin, NewTopic
+
+    broker.topics_created += 1
+    full_name = f"{name}-{broker.topics_created}"
+    with Admin(broker.address) as admin:
+        admin.create_topics([NewTopic(full_name, partitions, 1, tuple((config or {}).items()))])
+    return full_name
+
+
 if pytest is not None:
 
+    @pytest.fixture(scope="session")
+    def odradek_broker_config() -> Mapping[str, str]:
+        """Kafka's properties for the brokers of tests."""
+        return TEST_SETTINGS
+
     @pytest.fixture
-    def odradek_broker() -> Iterator[RunningBroker]:
-        """A broker process of the test's own, with default settings."""
-        with run_broker() as broker:
+    def odradek_broker(odradek_broker_config: Mapping[str, str]) -> Iterator[RunningBroker]:
+        """A broker process of the test's own, with the settings of `odradek_broker_config`."""
+        with run_broker(config=odradek_broker_config) as broker:
             yield broker
+
+    @pytest.fixture(scope="session")
+    def odradek_session_broker(
+        odradek_broker_config: Mapping[str, str],
+    ) -> Iterator[RunningBroker]:
+        """A broker process that the tests of a session share. They do not stop it."""
+        with run_broker(config=odradek_broker_config) as broker:
+            yield broker
+
+    @pytest.fixture
+    def odradek_new_topic(odradek_session_broker: RunningBroker) -> Callable[..., str]:
+        """A function that creates a topic of the test's own on the broker of the session.
+
+        Its arguments are those of `create_topic`: a name to begin with ("topic"), `partitions` (1)
+        and `config`. The name that it returns may also be the name of a group.
+        """
+
+        def new_topic(name: str = "topic", **options: Any) -> str:
+            return create_topic(odradek_session_broker, name, **options)
+
+        return new_topic

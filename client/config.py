@@ -10,14 +10,17 @@ Time, randomness, the network and threads are options too, so that a simulation 
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field, fields
+from os import PathLike
+from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
 
 import trio
 
 from odradek.client.network import Connect, connect_tcp
+from odradek.client.options import check_kinds, known_as
 from odradek.client.types import ASSIGNOR_NAMES, AssignorName
+from odradek.late import dataclass
 from odradek.protocol.batch import Codec
 
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -46,7 +49,7 @@ Offload = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:
-    """Call a function in a thread."""
+    """Call `function` in a thread of trio's pool: the `Offload` of a program with trio."""
     return await trio.to_thread.run_sync(function)
 
 
@@ -80,7 +83,7 @@ def _parse_address(address: str) -> tuple[str, int]:
 
 def _at_least(minimum: float, **values: float) -> None:
     for name, value in values.items():
-        if value < minimum:
+        if not value >= minimum:  # nor is NaN
             raise ValueError(f"{name} is at least {minimum}, and {value} was given")
 
 
@@ -101,12 +104,13 @@ class ClientConfig:
     retry_backoff_max_ms: float = 1_000
     metadata_max_age_ms: int = 300_000
     max_block_ms: int = 60_000
-    first_connect_ms: int | None = None
+    first_connect_ms: int | None = 10_000
     connect: Connect = connect_tcp
     wall_ms: Callable[[], int] = system_wall_ms
     rng: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
+        check_kinds(self)
         _at_least(
             1,
             request_timeout_ms=self.request_timeout_ms,
@@ -131,6 +135,7 @@ class ProducerConfig(ClientConfig):
     compression: Compression = "none"
     buffer_bytes: int = 32 * MIB
     delivery_timeout_ms: int = 120_000
+    flush_on_error: bool = True
     transaction_timeout_ms: int = 60_000
     two_phase_commit: bool = False
     keep_prepared: bool = False
@@ -148,8 +153,7 @@ class ProducerConfig(ClientConfig):
         )
         _at_least(KIB, batch_bytes=self.batch_bytes, request_bytes=self.request_bytes)
         _at_least(self.batch_bytes, buffer_bytes=self.buffer_bytes)
-        name = self.transactional_id
-        if name is not None and not (isinstance(name, str) and name):
+        if self.transactional_id == "":
             raise ValueError("transactional_id is a str of at least one character, or None")
         if not self.waits_for_all and (self.idempotent or self.transactional_id is not None):
             raise ValueError('idempotence and transactions need acks="all"')
@@ -169,6 +173,17 @@ class ProducerConfig(ClientConfig):
     @property
     def acks_number(self) -> int:
         return -1 if self.acks == "all" else self.acks
+
+    def sends_rest(self, exc: BaseException | None) -> bool:
+        """Return True if a producer that is left by `exc` sends what it has first.
+
+        A cancellation and Ctrl-C must end quickly, and a transaction that is left by an exception
+        aborts.
+        """
+        if exc is None:
+            return True
+        is_error = isinstance(exc, Exception)
+        return is_error and self.flush_on_error and self.transactional_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +221,7 @@ class ConsumerConfig(ClientConfig):
     isolation_level: Isolation = "read_committed"
     order: Order = "offset"
     transaction_buffer_bytes: int = 64 * MIB
-    spill_directory: str | None = None
+    spill_directory: str | PathLike[str] | None = None
     auto_offset_reset: OffsetReset = "earliest"
     fetch_max_bytes: int = 16 * MIB
     partition_fetch_bytes: int = 1 * MIB
@@ -245,15 +260,16 @@ class ConsumerConfig(ClientConfig):
         if self.classic.heartbeat_interval_ms >= self.classic.session_timeout_ms:
             raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
         assignors = self.classic.partition_assignors
-        if isinstance(assignors, str) or not assignors:
-            raise ValueError("partition_assignors is a sequence of at least one name")
+        if isinstance(assignors, str) or not isinstance(assignors, Sequence) or not assignors:
+            raise ValueError(
+                f"partition_assignors is a sequence of at least one name, and {assignors!r} was "
+                f"given"
+            )
         for name in assignors:
             _one_of(ASSIGNOR_NAMES, partition_assignors=name)
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id):
             raise ValueError("enable_auto_commit and group_instance_id need a group_id")
-        if self.client_rack is not None and not (
-            isinstance(self.client_rack, str) and self.client_rack
-        ):
+        if self.client_rack == "":
             raise ValueError("client_rack is a str of at least one character, or None")
         if self.fetch_max_wait_ms >= self.request_timeout_ms:
             raise ValueError("fetch_max_wait_ms must be less than request_timeout_ms")
@@ -297,6 +313,28 @@ class ConsumerConfig(ClientConfig):
         return self.order == "commit"
 
 
+Config = TypeVar("Config", bound=ClientConfig)
+FUNCTIONS: Final[dict[type[ClientConfig], tuple[str, ...]]] = {
+    ClientConfig: (),
+    ProducerConfig: ("key_serializer", "value_serializer"),
+    ConsumerConfig: ("key_deserializer", "value_deserializer", "on_error"),
+}
+"""The options that a class has beside those of its configuration."""
+
+
+def read_options(kind: type[Config], of: str, options: Mapping[str, Any]) -> Config:
+    """Return the configuration of a client of the class `of`.
+
+    Raises TypeError for an option that it does not have, with the one that may be meant, and
+    ValueError for a wrong value.
+    """
+    names = [each.name for each in fields(kind)]
+    for name in options:
+        if name not in names:
+            raise TypeError(f"{of} {known_as(name, [*names, *FUNCTIONS[kind]])}")
+    return kind(**options)
+
+
 class ClientOptions(TypedDict, total=False):
     client_id: str
     request_timeout_ms: int
@@ -310,8 +348,7 @@ class ClientOptions(TypedDict, total=False):
     rng: random.Random
 
 
-class ProducerOptions(ClientOptions, total=False):
-    transactional_id: str | None
+class PoolOptions(ClientOptions, total=False):
     acks: Acks
     idempotent: bool | None
     linger_ms: float
@@ -320,10 +357,15 @@ class ProducerOptions(ClientOptions, total=False):
     compression: Compression
     buffer_bytes: int
     delivery_timeout_ms: int
+    flush_on_error: bool
     transaction_timeout_ms: int
+    partitioner: Partitioner | None
+
+
+class ProducerOptions(PoolOptions, total=False):
+    transactional_id: str | None
     two_phase_commit: bool
     keep_prepared: bool
-    partitioner: Partitioner | None
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -341,7 +383,7 @@ class ConsumerOptions(ClientOptions, total=False):
     isolation_level: Isolation
     order: Order
     transaction_buffer_bytes: int
-    spill_directory: str | None
+    spill_directory: str | PathLike[str] | None
     auto_offset_reset: OffsetReset
     fetch_max_bytes: int
     partition_fetch_bytes: int
@@ -351,3 +393,15 @@ class ConsumerOptions(ClientOptions, total=False):
     prefetch_bytes: int
     check_crcs: bool
     offload: Offload
+
+
+def pool_config(of: str, prefix: str, size: int, options: PoolOptions) -> ProducerConfig:
+    """Return the configuration of a pool's first producer. Raises as `read_options` does."""
+    if not isinstance(prefix, str) or not prefix:
+        raise ValueError(f"prefix is a str of at least one character, and {prefix!r} was given")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"size is a whole number of producers, at least 1, and not {size!r}")
+    for name in ("transactional_id", "two_phase_commit", "keep_prepared"):
+        if name in options:
+            raise TypeError(f"{of} has no option {name!r}: its ids are the prefix and a number")
+    return read_options(ProducerConfig, of, {**options, "transactional_id": f"{prefix}-0"})

@@ -42,6 +42,10 @@ class BufferFull(Retriable):
     """The producer's buffer had no room in time. Wait and send again."""
 
 
+class Busy(Retriable):
+    """Every producer was in a transaction for as long as the call waited. Nothing was begun."""
+
+
 class Refused(OdradekError):
     """The request itself is wrong. Trying again does not help."""
 
@@ -138,7 +142,8 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ),
     ErrorCode.UNSUPPORTED_VERSION: "the broker is too old, or too new, for this call",
     ErrorCode.UNSTABLE_OFFSET_COMMIT: (
-        "a transaction that stores offsets of this group is still open; wait until it has ended"
+        "a transaction that stores offsets of this group is still open; wait until it has ended "
+        "(`odradek txn who-pins __consumer_offsets` names it)"
     ),
     ErrorCode.NOT_ENOUGH_REPLICAS: (
         "fewer replicas are in sync than the topic's min.insync.replicas; bring brokers back"

@@ -7,11 +7,11 @@ takes longer than decoding a record.
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
 from odradek.client.errors import OdradekError
+from odradek.late import dataclass
 from odradek.protocol.batch import BatchHeader
 from odradek.protocol.schema import ZERO_UUID
 
@@ -41,6 +41,8 @@ ASSIGNOR_NAMES: Final[tuple[AssignorName, ...]] = (
 )
 
 
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+"""The address of a broker that was started without `--listen`."""
 SHOWN_MAX: Final = 8
 """The most elements that a repr shows."""
 SHOWN_BYTES_MAX: Final = 60
@@ -99,6 +101,12 @@ class RecordMetadata(NamedTuple):
     timestamp_ms: int
 
 
+class Serialized(bytes):
+    """Bytes of a key or a value that a producer sends as they are, past its serializer."""
+
+    __slots__ = ()
+
+
 OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
 """A callback that gets the metadata of a stored record, or the error of a lost one."""
 
@@ -106,7 +114,7 @@ OnDelivery = Callable[[RecordMetadata | None, OdradekError | None], None]
 class RecordOptions(TypedDict, Generic[Key], total=False):
     """The options of `Producer.send` beside topic and value, for code that passes them on."""
 
-    key: Key | None
+    key: Key | Serialized | None
     headers: Sequence[Header]
     partition: int | None
     timestamp_ms: int | None
@@ -120,6 +128,14 @@ class TransactionPart(NamedTuple):
     producer_epoch: int
     marker_offset: int
     """The offset of its commit marker."""
+
+
+def _as_serialized(given: object) -> Serialized | None:
+    if given is None:
+        return None
+    if not isinstance(given, bytes):
+        raise TypeError(f"only bytes can go past a serializer, and not {type(given).__name__}")
+    return Serialized(given)
 
 
 class ConsumerRecord(NamedTuple, Generic[Key, Value]):
@@ -139,6 +155,15 @@ class ConsumerRecord(NamedTuple, Generic[Key, Value]):
     headers: tuple[Header, ...]
     transaction: TransactionPart | None = None
     """The transaction of the record; only with `order="commit"`."""
+
+    def serialized(self) -> "ConsumerRecord[Serialized, Serialized]":
+        """Return the record with bytes that go past the serializers of a producer.
+
+        Its key and value are bytes already, because the consumer had no deserializers. Raises
+        TypeError if they are not.
+        """
+        sent: ConsumerRecord[Any, Any] = self
+        return sent._replace(key=_as_serialized(self.key), value=_as_serialized(self.value))
 
     def __repr__(self) -> str:
         """Return place, key and value. Both are shortened: a value may have megabytes."""
@@ -243,11 +268,25 @@ class ConfigEntry(NamedTuple):
     """The place that the value comes from: topic, broker, all brokers, file or default."""
 
 
+class LogDirectory(NamedTuple):
+    """A directory in which a broker keeps logs."""
+
+    node_id: int
+    path: str
+    total_bytes: int | None
+    """The size of its disk, and what is free of it; None if the broker does not return them."""
+    usable_bytes: int | None
+    sizes: Mapping[TopicPartition, int]
+    """The bytes of each replica in it."""
+
+
 class BrokerDescription(NamedTuple):
     node_id: int
     host: str
     port: int
     rack: str | None
+    is_fenced: bool = False
+    """True for a broker that belongs to the cluster and is away."""
 
 
 class ClusterDescription(NamedTuple):

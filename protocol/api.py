@@ -1,8 +1,8 @@
 """An API of the protocol: its key, its versions and its two messages."""
 
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from odradek.late import dataclass
 from odradek.protocol import wire
 
 Request = TypeVar("Request")

@@ -263,6 +263,8 @@ def add_sequence(sequence: int, count: int) -> int:
     return (sequence + count) % SEQUENCE_COUNT
 
 
+# invariant idempotence 2: Sequences go on after 2^31-1 with 0.
+# plant KAFKA-5283 (sequences)
 def is_next_sequence(last: int, following: int) -> bool:
     """Return True if a batch that starts with `following` continues one that ended at `last`."""
     return following == add_sequence(last, 1)

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.protocol import streams, wire
 from odradek.protocol.api import API_VERSIONS_KEY, Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.versions import ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.schema import Buffer
@@ -42,6 +41,7 @@ ROOM_MIN_BYTES: Final = 4 * 1024
 """A chunk with less room than this is given up: a system call should receive a useful amount."""
 
 CORRELATION_ID_COUNT: Final = 1 << 31
+NO_BYTES: Final = memoryview(bytearray())
 
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
@@ -55,7 +55,7 @@ class FrameReader:
 
     while (frame := reader.next_frame()) is None:
         count = await socket.recv_into(reader.buffer())
-        reader.received(count)
+        reader.note_received(count)
     """
 
     __slots__ = ("_end", "_largest_bytes", "_start", "_view", "max_frame_bytes")
@@ -63,7 +63,7 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int = FRAME_MAX_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._largest_bytes = 0
-        self._view = memoryview(bytearray(CHUNK_BYTES))
+        self._view = NO_BYTES
         self._start = 0  # the bytes before it belong to the frames that were returned
         self._end = 0  # the bytes behind it have not been received
 
@@ -81,16 +81,26 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Return where to receive into; it is never empty.
 
-        Call it between `next_frame`, which returned None, and `received`.
+        Call it between `next_frame`, which returned None, and `note_received`.
         """
         if self._end > self._start or len(self._view) - self._end < ROOM_MIN_BYTES:
             self._make_room()
         return self._view[self._end :]
 
-    def received(self, count: int) -> None:
+    def note_received(self, count: int) -> None:
         """Note that `count` bytes were written to the beginning of the last `buffer()`."""
         assert 0 <= count <= len(self._view) - self._end, (count, self._end, len(self._view))
         self._end += count
+
+    def take_over(self, received: bytearray) -> None:
+        """Continue with bytes that were received elsewhere, while no part of a frame is here."""
+        assert self._end == self._start, "a part of a frame is here"
+        self._view, self._start, self._end = memoryview(received), 0, len(received)
+
+    def let_go(self) -> None:
+        """Keep no memory while no part of a frame is here."""
+        assert self._end == self._start, "a part of a frame is here"
+        self._view, self._start, self._end = NO_BYTES, 0, 0
 
     def next_frame(self) -> memoryview | None:
         """Return the next frame without its length, or None if more must be received first.
@@ -105,6 +115,7 @@ class FrameReader:
         if size_bytes is None or size_bytes > self._end - start:
             return None
         self._start = start + size_bytes
+        assert self._start <= self._end <= len(self._view), (start, size_bytes, self._end)
         if size_bytes > self._largest_bytes:
             self._largest_bytes = size_bytes
         return self._view[start + LENGTH_BYTES : start + size_bytes]
@@ -165,7 +176,7 @@ class ServerProtocol:
 
     __slots__ = ("_apis",)
 
-    def __init__(self, apis: Mapping[int, Api[Any, Any]] = APIS) -> None:
+    def __init__(self, apis: Mapping[int, Api[Any, Any]]) -> None:
         self._apis = apis
 
     def parse(self, frame: Buffer | wire.Cursor) -> Request:
@@ -243,6 +254,7 @@ class ClientProtocol:
             head.append(0)
         buffers = _finish(head, api.build_request(version, message, parts))
         if is_answered:
+            assert correlation_id not in self._in_flight, (correlation_id, api.name)
             self._in_flight[correlation_id] = api, version
         return correlation_id, buffers
 

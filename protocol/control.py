@@ -6,9 +6,9 @@ by which a partition recognises and refuses the markers of a replaced coordinato
 """
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
+from odradek.late import dataclass
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, RecordReader, encode_batch

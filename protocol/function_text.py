@@ -69,7 +69,7 @@ class FunctionText:
         self._objects[name] = value
         return name
 
-    def compiled(self) -> Callable[..., Any]:
+    def compile(self) -> Callable[..., Any]:
         """Compile the function. Tracebacks show its lines."""
         file, source = f"<generated {self.name}>", self.source
         linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file

@@ -202,14 +202,6 @@ class BatchBuilder:
         return out
 
 
-def with_timestamps(records: Iterable[Record], now_ms: int) -> list[Record]:
-    """Return `records`; those without a timestamp get `now_ms`."""
-    return [
-        record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now_ms)
-        for record in records
-    ]
-
-
 def batch_of(records: Iterable[Record]) -> BatchBuilder:
     """Return a batch of any size that is not built yet."""
     builder = BatchBuilder(max_bytes=2**31)

@@ -18,8 +18,10 @@ The names, types, versions and defaults are those of Kafka's published schemas, 
 """
 
 import uuid as uuid_module
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, field
 from typing import Any, Final, Literal, TypeVar, dataclass_transform
+
+from odradek.late import dataclass
 
 T = TypeVar("T")
 

@@ -211,17 +211,17 @@ class Message(Wire):
     @cached_property
     def _parse(self) -> Callable[[Cursor, Any, Any], Any]:
         """The function that construct calls to parse."""
-        return self.text_to_parse().compiled()
+        return self.text_to_parse().compile()
 
     @cached_property
     def _build(self) -> Callable[[Any, Parts, Any, Any], None]:
         """The function that construct calls to build."""
-        return self.text_to_build().compiled()
+        return self.text_to_build().compile()
 
     @cached_property
     def build_in_steps(self) -> Callable[[Any, Parts, Any, Any], Generator[int, None, None]]:
         """The generator that builds, of which `build_in_steps` below takes the steps."""
-        return self.text_to_build(in_steps=True).compiled()
+        return self.text_to_build(in_steps=True).compile()
 
 
 def _snake_case(name: str) -> str:
@@ -299,7 +299,7 @@ def build(obj: object, version: int, flexible: bool, parts: Parts | None = None)
 def build_in_steps(
     obj: object, version: int, flexible: bool, parts: Parts | None = None
 ) -> Generator[int, None, Parts]:
-    """Do what `build` does, and yield the number of the next steps: each item of an array is one.
+    """Build as `build` does, and yield the number of the next steps: one for each item of an array.
 
     For a message whose arrays may be so long that others should run in between.
     """

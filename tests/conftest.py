@@ -4,17 +4,21 @@
 asks for it tests Kafka's behaviour and not our belief. The second half needs `--peers`.
 """
 
+import gc
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
+from importlib import import_module
 from pathlib import PurePosixPath
+from types import ModuleType
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.compat import agents
+from tests.compat.kafka_tool import KafkaTools
 from tests.peers.etcd_server import RealEtcd
 from tests.peers.jars import PeersMissing, require_tools
 from tests.peers.kafka import RealKafka
@@ -33,39 +37,58 @@ BROKER_SETTINGS: Final = {
     "group.consumer.session.timeout.ms": "10000",
 }
 
-# Every run has the same examples, and none is judged by its time: a machine may be slow.
-settings.register_profile(
-    "the same everywhere",
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],  # of a machine that stalls
+# pytest-trio imports hypothesis, which takes long, to have the order of trio's tasks repeatable; so
+# does trio when hypothesis is imported. A stand-in is enough for a start that draws no examples.
+# `-p no:trio` in pyproject.toml keeps pytest from importing the plugin before this.
+stand_in = ModuleType("hypothesis")
+stand_in.__dict__.update(register_random=lambda random: None, is_hypothesis_test=lambda test: False)
+sys.modules["hypothesis"] = stand_in
+import_module("pytest_trio.plugin")
+del sys.modules["hypothesis"]
+pytest_plugins = ["pytest_trio.plugin"]
+
+OF_EXAMPLES: Final = (
+    *("--all", "--hypothesis-profile", "--hypothesis-verbosity"),
+    *("--hypothesis-explain", "--hypothesis-seed", "--hypothesis-show-statistics"),
 )
-settings.load_profile("the same everywhere")
+"""The options that change what hypothesis draws."""
+
+TOGETHER: Final = ("tests/spark", "tests/judge")
+"""Folders of which one process runs all tests: what they share takes long to make.
+
+They come first, so that no process is still at work on one of them when nothing else is left.
+"""
 
 
-TOGETHER: Final = ("tests/judge", "tests/spark")
-"""Folders of which one process runs all tests: what they share takes long to make."""
+def folder_of(nodeid: str) -> str | None:
+    """Return the folder of `TOGETHER` that a test is in."""
+    file = PurePosixPath(nodeid.partition("::")[0])
+    return next((folder for folder in TOGETHER if file.is_relative_to(folder)), None)
 
 
 class FileByFile(LoadScopeScheduling):  # type: ignore[misc]
     """Gives the tests of one file to one process, as they share what the file makes."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = PurePosixPath(nodeid.partition("::")[0])
-        for folder in TOGETHER:
-            if file.is_relative_to(folder):
-                return folder
-        return str(file)
+        return folder_of(nodeid) or nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileByFile:
     return FileByFile(config, log)
 
 
-def pytest_configure() -> None:
-    """Take SIGINT as Python does: a shell has programs in the background ignore it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+    if any(config.getoption(option) for option in OF_EXAMPLES):
+        from tests import drawing  # its profiles, before hypothesis looks for the one it is given
+
+        if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
+            drawing.settings.load_profile(drawing.MANY)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if "hypothesis" not in sys.modules:  # its plugin would import it to add nothing to the summary
+        session.config.pluginmanager.unregister(name="hypothesispytest")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,19 +97,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="also run what needs a real Apache Kafka (a JDK 17 or later and Maven)",
     )
-    parser.addoption("--all", action="store_true", help="also run what takes minutes")
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="also run what takes minutes, and more examples of hypothesis",
+    )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let Python's collector pass over what the collection of tests makes, which all stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--all"):
-        long = [item for item in items if item.get_closest_marker("minutes") is not None]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
-    with_peers = [item for item in items if item.get_closest_marker("peers") is not None]
+        leave_out(config, items, "minutes")
+    items.sort(key=lambda item: folder_of(item.nodeid) is None)  # only the folders move
     if not config.getoption("--peers"):
-        config.hook.pytest_deselected(items=with_peers)
-        items[:] = [item for item in items if item not in with_peers]
+        leave_out(config, items, "peers")
         return
+    with_peers = [item for item in items if item.get_closest_marker("peers") is not None]
     try:
         require_tools()
     except PeersMissing as missing:
@@ -94,6 +131,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.") from None
         for item in with_peers:
             item.add_marker(pytest.mark.skip(reason=str(missing)))
+
+
+def leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> None:
+    """Deselect the tests with a mark."""
+    left_out = {item for item in items if item.get_closest_marker(marker) is not None}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")
@@ -141,6 +185,13 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
         return kafka.address
     address: str = request.getfixturevalue("odradek_address")
     return address
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> Iterator[KafkaTools]:
+    """Kafka's command line tools in one JVM for the whole run. Mark the test `peers`."""
+    with KafkaTools() as tools:
+        yield tools
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,25 @@ On return the change is kept and counts here; other brokers follow as soon as th
 
 Versions: ListConfigResources 0 is the older ListClientMetricsResources, of which there are none.
 
-Differs from Kafka: a name that is no setting of a broker is refused (INVALID_CONFIG), where Kafka
-keeps any name. A promise that is not kept is refused: `remote.storage.enable=true` and
-`unclean.leader.election.enable=true`. An unknown operation is INVALID_REQUEST for topics, too. Of
-state topics the settings that decide what is kept cannot be changed. A change of
-min.insync.replicas for all brokers counts for topics that are created afterwards, and may be
-deleted. Groups have the settings of consumer groups of the new protocol only; client metrics and
-loggers have none.
+Differs from Kafka:
+
+- A topic takes all of Kafka's settings. Some have no effect here (`flush.messages`, `preallocate`,
+  `*.replication.throttled.replicas` and others): they are kept and described, and the log says once
+  for each that it has no effect. The same is true for settings of a broker that Kafka can change
+  while it runs, such as numbers of threads; [configuration.md](configuration.md) lists both. Only
+  two values are refused, because they would be promises that are not kept:
+  `remote.storage.enable=true` and `unclean.leader.election.enable=true`.
+- A name that is no setting is refused (INVALID_CONFIG). Kafka keeps any name for a broker. Deleting
+  such a setting succeeds.
+- An operation that does not exist is INVALID_REQUEST. Kafka answers UNKNOWN_SERVER_ERROR.
+- `min.insync.replicas` of all brokers counts for topics that are created afterwards. It is kept
+  with each topic, and shown as the topic's own where that of the broker is another by now. It may
+  be deleted.
+- The settings of state topics that decide what is kept cannot be changed.
+- Groups have the settings of consumer groups of the new protocol. These are
+  `consumer.session.timeout.ms`, `consumer.heartbeat.interval.ms` and
+  `consumer.assignment.interval.ms`. Those of share and streams groups are refused by name. Up to
+  10,000 groups may have settings of their own.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -26,6 +38,7 @@ from typing import Final
 
 from odradek.broker.api.configs import check_is_here
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.config.changes import (
     OF_BROKERS,
@@ -37,11 +50,14 @@ from odradek.broker.config.changes import (
     topic_alteration,
     topic_replacement,
 )
-from odradek.broker.config.group import GROUP_SETTINGS
+from odradek.broker.config.consumer_group_settings import GROUP_SETTINGS
 from odradek.broker.config.live import ALL_BROKERS
 from odradek.broker.config.topic import TOPIC_SETTINGS
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.configs import (
+    ALTER_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -74,7 +90,7 @@ async def alter_configs(
         changes = (
             SettingChange(entry.name, Operation.SET, entry.value) for entry in resource.configs
         )
-        worded = await _worded(resource, changes, turns)
+        worded = await _meaningful_changes(resource, changes, turns)
         await _alter(context, resource, worded, validate_only=request.validate_only, replaces=True)
 
     return AlterConfigsResponse(responses=await _each(request.resources, alter))
@@ -89,7 +105,7 @@ async def incremental_alter_configs(
             SettingChange(entry.name, entry.config_operation, entry.value)
             for entry in resource.configs
         )
-        worded = await _worded(resource, changes, turns)
+        worded = await _meaningful_changes(resource, changes, turns)
         await _alter(context, resource, worded, validate_only=request.validate_only)
 
     return IncrementalAlterConfigsResponse(responses=await _each(request.resources, alter))
@@ -122,7 +138,7 @@ async def _each(
     return tuple(responses)
 
 
-async def _worded(
+async def _meaningful_changes(
     resource: Resource, changes: Iterable[SettingChange], turns: Turns
 ) -> Sequence[SettingChange]:
     """Return the changes that mean something. Raises KafkaError."""
@@ -202,3 +218,10 @@ async def list_config_resources(
             ]
         ),
     )
+
+
+SERVED: Final = (
+    ServedApi(ALTER_CONFIGS, alter_configs),
+    ServedApi(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
+    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources),
+)

@@ -9,35 +9,46 @@ password is null, and marked as sensitive.
 
 Versions: 3 adds each setting's type and its documentation.
 
-Differs from Kafka: settings are those that Odradek has. min.insync.replicas is kept with a topic
-when it is created, and shown as the topic's own where that of the broker is another by now.
-Settings of share and streams groups are not there. A broker has no loggers with a level of their
-own. A subscription of client metrics cannot be made, so each has Kafka's defaults.
+Differs from Kafka:
+
+- Which settings of a broker can change while it runs is in [configuration.md](configuration.md)
+  (*live*).
+- Some defaults belong to other settings. `log.retention.ms` has a default, and in Kafka
+  `log.retention.hours` has. `log.retention.ms` and `log.roll.ms` have no coarser synonyms in
+  DescribeConfigs. Kafka sets `min.insync.replicas` for the cluster when it formats the metadata
+  (KIP-966).
+- A broker has no loggers whose levels could be changed. DescribeConfigs and ListConfigResources
+  show none. The levels of Odradek's log are options of the program.
+- A subscription of client metrics has Kafka's defaults. It cannot be changed.
 """
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from odradek.broker.api.config_values import (
+    broker_configs,
+    configs_of_all_brokers,
+    group_configs,
+    topic_configs,
+)
 from odradek.broker.api.context import RequestContext
-from odradek.broker.cluster.image import TopicImage
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
-from odradek.broker.config.broker import broker_settings, value_of
-from odradek.broker.config.changes import MIN_ISR
-from odradek.broker.config.group import GROUP_SETTINGS, broker_name_of, group_value
-from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, NO_CONFIGS, LiveConfig
-from odradek.broker.config.settings import ConfigType, Setting, text_of
-from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic, topic_value
-from odradek.broker.turns import Turns
+from odradek.broker.config.broker import broker_settings
+from odradek.broker.config.live import ALL_BROKERS, NO_CONFIGS
+from odradek.broker.config.settings import ConfigType
+from odradek.broker.config.topic import TOPIC_SETTINGS
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.configs import (
+    DESCRIBE_CONFIGS,
     ConfigSource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
     ResourceType,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -191,111 +202,4 @@ def check_is_here(name: str, node_id: int, *, or_all: bool = False) -> None:
         )
 
 
-def topic_configs(
-    topic: TopicImage, settings: LiveConfig
-) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Return every setting of a topic with the value that is in force."""
-    return tuple(_topic_config(topic, name, settings) for name in TOPIC_SETTINGS)
-
-
-def _topic_config(
-    topic: TopicImage, name: str, settings: LiveConfig
-) -> DescribeConfigsResourceResult:
-    known = TOPIC_SETTINGS[name]
-    value = text_of(topic_value(name, topic.configs, settings.now))
-    if name == MIN_ISR and topic.min_insync_replicas is not None:
-        value = str(topic.min_insync_replicas)
-    synonyms = []
-    inherited = text_of(topic_value(name, {}, settings.now))
-    if name in topic.configs or (name == MIN_ISR and value != inherited):
-        synonyms.append((name, topic.configs.get(name, value), ConfigSource.TOPIC))
-    if known.broker_name is not None:
-        synonyms += _synonyms(known.broker_name, settings)
-    source = synonyms[0][2] if synonyms else ConfigSource.DEFAULT
-    return _result(name, value, source, known.setting, synonyms, about=about_topic(name))
-
-
-def group_configs(
-    own: Mapping[str, str], settings: LiveConfig
-) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Return every setting of a consumer group with the value that is in force."""
-    found = []
-    for name, setting in GROUP_SETTINGS.items():
-        synonyms = [(name, own[name], ConfigSource.GROUP)] if name in own else []
-        synonyms += _synonyms(broker_name_of(name), settings)
-        value = str(group_value(name, own, settings.now))
-        found.append(_result(name, value, synonyms[0][2], setting, synonyms, about=setting.about))
-    return tuple(found)
-
-
-def broker_configs(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Return every setting of the broker with the value that is in force."""
-    return tuple(_broker_config(name, settings) for name in broker_settings())
-
-
-def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceResult:
-    synonyms = _synonyms(name, settings)
-    value = text_of(value_of(settings.now, name))
-    setting = broker_settings()[name]
-    return _result(
-        name,
-        value,
-        synonyms[0][2],
-        setting,
-        synonyms,
-        about=setting.documentation,
-        read_only=name not in DYNAMIC,
-    )
-
-
-def configs_of_all_brokers(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:
-    """Return the settings that were changed for all brokers."""
-    found = []
-    for name, text in settings.of_all.items():
-        setting = broker_settings().get(name)
-        if setting is not None:
-            source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-            synonyms = [(name, text, source)]
-            about = setting.documentation
-            found.append(_result(name, text, source, setting, synonyms, about=about))
-    return tuple(found)
-
-
-def _synonyms(name: str, settings: LiveConfig) -> list[tuple[str, str, ConfigSource]]:
-    """Return the values of a setting of the broker, the one that counts first."""
-    default = broker_settings()[name].default
-    given = value_of(settings.given, name)
-    found = []
-    if name in settings.own:
-        found.append((name, settings.own[name], ConfigSource.DYNAMIC_BROKER))
-    if name in settings.of_all:
-        found.append((name, settings.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
-    if name in settings.given.given or given != default:
-        found.append((name, text_of(given), ConfigSource.STATIC_BROKER))
-    return [*found, (name, text_of(default), ConfigSource.DEFAULT)]
-
-
-def _result(
-    name: str,
-    value: str,
-    source: ConfigSource,
-    setting: Setting,
-    synonyms: Sequence[tuple[str, str, ConfigSource]],
-    *,
-    about: str,
-    read_only: bool = False,
-) -> DescribeConfigsResourceResult:
-    is_sensitive = setting.type is ConfigType.PASSWORD
-    return DescribeConfigsResourceResult(
-        name=name,
-        value=None if is_sensitive else value,
-        read_only=read_only,
-        config_source=source,
-        is_sensitive=is_sensitive,
-        synonyms=tuple(
-            DescribeConfigsSynonym(name=name, value=None if is_sensitive else value, source=source)
-            for name, value, source in synonyms
-        ),
-        config_type=setting.type,
-        documentation=about,
-    )
+SERVED: Final = (ServedApi(DESCRIBE_CONFIGS, describe_configs),)

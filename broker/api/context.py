@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
+from odradek.broker.api.late_table import NO_APIS, Apis
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.answer_size import ANSWER_ITEM_BYTES
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.late import dataclass
 
 if TYPE_CHECKING:
+    from odradek.broker.cluster.backup_point import BackupPoints
     from odradek.broker.cluster.broker_configs import BrokerConfigs
     from odradek.broker.cluster.image import BrokerImage
+    from odradek.broker.cluster.known_brokers import KnownBrokers
     from odradek.broker.cluster.requested import RequestedElections
     from odradek.broker.cluster.requested_moves import RequestedMoves
     from odradek.broker.cluster.topics import ClusterTopics
     from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.config.live import LiveConfig
-    from odradek.broker.env import Clock
+    from odradek.broker.environment.env import Clock
     from odradek.broker.group.coordinator import GroupCoordinator
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partitions import Partitions
@@ -46,8 +51,10 @@ class Core:
     in_sync: InSync
     elections: RequestedElections
     moves: RequestedMoves
+    known_brokers: KnownBrokers
     replica_sessions: ReplicaSessions
     fetch_sessions: FetchSessions
+    backup_points: BackupPoints
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 
@@ -56,9 +63,6 @@ class Core:
         """The broker's settings as they are now."""
         return self.settings.now
 
-
-ANSWER_ITEM_BYTES: Final = 200
-"""The size of an item of an answer, as an object and on the wire."""
 
 SMALL_ANSWER_BYTES: Final = 64 * 1024
 """An answer of at most this size is built without waiting for room. It counts when it is built."""
@@ -71,6 +75,7 @@ def text_bytes(text: str | None) -> int:
     return len(text) if text.isascii() else 3 * len(text)
 
 
+# invariant bounds 1
 class Allowance:
     """The memory and the time that an answer may take.
 
@@ -113,8 +118,12 @@ class RequestContext:
     host: str
     listener: str | None = None
     """The name of the listener that the client connected to; None for requests of brokers."""
+    is_local: bool = False
+    """True if the client is on this machine."""
     is_from_broker: bool = False
     """True for a request of another broker, or of this one to itself (`peers.py`)."""
+    apis: Apis = field(default_factory=lambda: NO_APIS)
+    """The APIs that the connection serves."""
     seat: Seat | None = None
     """Counts the transactional producers of the connection."""
     is_version_known: bool = True
@@ -140,12 +149,12 @@ class RequestContext:
         """Return a broker's address on the listener that was asked; None if it has no such one."""
         return broker.address_on(self.listener)
 
-    def saw(
+    def note_served(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, begins: bool = False
     ) -> None:
-        """Note a transactional request that was served on this connection (`Seat.saw`)."""
+        """Note a transactional request that was served on this connection (`Seat.note_served`)."""
         if self.seat is not None:
-            self.seat.saw(transactional_id, producer, self.client, begins=begins)
+            self.seat.note_served(transactional_id, producer, self.client, begins=begins)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,20 @@ that keeps the key is offline or has no leader now, the answer is COORDINATOR_NO
 Versions: 1 adds the kind of key (0 group, 1 transactional id); 4 takes many keys and answers each
 with an error of its own; 6 knows share groups, which are not served: INVALID_REQUEST.
 
-Differs from Kafka: InitProducerId works without having asked.
+Differs from Kafka:
+
+- FindCoordinator need not come first. InitProducerId works without it, and creates the state topic
+  itself.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
-from odradek.broker.turns import Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.coordinator import (
+    FIND_COORDINATOR,
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -92,3 +97,6 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
         error_code=ErrorCode.NONE,
         error_message=None,
     )
+
+
+SERVED: Final = (ServedApi(FIND_COORDINATOR, find_coordinator),)

@@ -10,8 +10,9 @@ topics INVALID_TOPIC_EXCEPTION. Of a partition that is named several times the l
 
 Versions: all are alike.
 
-Differs from Kafka: the leader's new start is on disk before the answer is sent. Kafka writes its
-checkpoint of log starts every minute.
+Differs from Kafka:
+
+- DeleteRecords is on disk before it is answered. Kafka writes its log starts every minute.
 """
 
 from functools import partial
@@ -20,13 +21,15 @@ from typing import Final
 import trio
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.parallel import for_each
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.parallel import for_each
+from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.deletion import delete_records as delete_before
 from odradek.broker.partitions.deletion import deleted_everywhere, low_watermark
-from odradek.broker.partitions.partition import Partition
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.partitions.leader import Leader
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.delete_records import (
+    DELETE_RECORDS,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -70,7 +73,7 @@ class _Deletion:
     def __init__(self, context: RequestContext, wanted: tuple[TopicPartition, int]) -> None:
         self._context = context
         self.where, self._offset = wanted
-        self._partition: Partition | None = None
+        self._leader: Leader | None = None
         self._code = ErrorCode.NONE
         self._low_watermark = UNKNOWN
 
@@ -86,31 +89,34 @@ class _Deletion:
         """Delete the records of this replica."""
         core = self._context.core
         try:
-            found = core.partitions.get(*self.where)
+            leader = core.partitions.leader(*self.where)
             if self.where.topic in INTERNAL_TOPICS:
                 raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"{self.where.topic} is a topic of the broker's own",
                 )
-            self._offset = await delete_before(found, self._offset)
-            self._partition = found
+            self._offset = await delete_before(leader, self._offset)
+            self._leader = leader
         except KafkaError as error:
             self._code = error.code
 
     async def wait(self, *, deadline: float) -> None:
         """Wait until the followers have deleted them, too."""
-        if self._partition is None:
+        if self._leader is None:
             return
         try:
             with self._context.allowance.polling(deadline):
                 self._low_watermark = await deleted_everywhere(
-                    self._partition, self._offset, self._is_there
+                    self._leader, self._offset, self._is_there
                 )
                 return
-            self._low_watermark = low_watermark(self._partition, self._is_there)
+            self._low_watermark = low_watermark(self._leader, self._is_there)
             self._code = ErrorCode.REQUEST_TIMED_OUT
         except KafkaError as error:
             self._code = error.code
 
     def _is_there(self, node_id: int) -> bool:
         return self._context.core.cluster.image.broker(node_id) is not None
+
+
+SERVED: Final = (ServedApi(DELETE_RECORDS, delete_records),)

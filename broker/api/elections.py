@@ -4,21 +4,26 @@ Behaviour: elects the preferred leader (the first replica) of partitions, if it 
 replica that is not in sync for partitions that have no leader (unclean). Each partition succeeds or
 fails on its own, with a sentence that says why. Null asks for all partitions; those that need no
 election are then left out. An unclean election is a clean one if a replica that has everything is
-there. The answer is sent when this broker's image has the elections.
+there. A partition that is named several times is answered once. The answer is sent when this
+broker's image has the elections.
 
 Versions: 1 has the type of the election and the error of the whole answer; before, it is preferred.
 
-Differs from Kafka: any broker elects, not only the controller. The tagged field 10,000 of version 2
-names the replica that an unclean election elects; without it, as in Kafka, it is the first that is
-there. A partition that is named several times is answered once.
+Differs from Kafka:
+
+- Any broker elects. Kafka's ElectLeaders goes to the controller. The tagged field 10,000 of
+  ElectLeaders 2 names the replica that an unclean election elects; without it, as in Kafka, it is
+  the first that is there.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.elections import (
+    ELECT_LEADERS,
     PREFERRED,
     UNCLEAN,
     ElectLeadersPartitionResult,
@@ -39,7 +44,7 @@ async def elect_leaders(
     asked = request.topic_partitions
     turns = Turns()
     if request.election_type not in (PREFERRED, UNCLEAN) and asked != ():
-        return await _refused(request, turns)
+        return await _refuse_type(request, turns)
     wanted: dict[TopicPartition, None] = {}
     if asked is None:
         wanted = dict.fromkeys(elections.all_partitions)
@@ -79,12 +84,12 @@ async def elect_leaders(
     return ElectLeadersResponse(replica_election_results=tuple(results))
 
 
-async def _refused(request: ElectLeadersRequest, turns: Turns) -> ElectLeadersResponse:
+async def _refuse_type(request: ElectLeadersRequest, turns: Turns) -> ElectLeadersResponse:
     """Refuse a type of election that does not exist, for each partition and for all of them."""
     code = ErrorCode.INVALID_REQUEST
     message = f"Unknown election type {request.election_type}. It is 0 (preferred) or 1 (unclean)."
 
-    def refused(index: int) -> ElectLeadersPartitionResult:
+    def refusal(index: int) -> ElectLeadersPartitionResult:
         return ElectLeadersPartitionResult(
             partition_id=index, error_code=code, error_message=message
         )
@@ -92,8 +97,11 @@ async def _refused(request: ElectLeadersRequest, turns: Turns) -> ElectLeadersRe
     results = []
     for topic in request.topic_partitions or ():
         await turns.take()
-        partitions = await turns.map(refused, topic.partitions)
+        partitions = await turns.map(refusal, topic.partitions)
         results.append(
             ElectLeadersReplicaElectionResult(topic=topic.topic, partition_result=tuple(partitions))
         )
     return ElectLeadersResponse(error_code=code, replica_election_results=tuple(results))
+
+
+SERVED: Final = (ServedApi(ELECT_LEADERS, elect_leaders),)

@@ -6,18 +6,23 @@ feature that cannot have the level.
 
 Versions: 1 names the kind of change, before it is an upgrade; 2 has no results of single features.
 
-Differs from Kafka: a downgrade that Kafka would make is refused, too.
+Differs from Kafka:
+
+- UpdateFeatures accepts the levels that are finalised. It refuses every other level, also a
+  downgrade that Kafka would make.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.versions import FINALIZED, GROUPS_FINALIZED, SUPPORTED
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.features import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
+    UPDATE_FEATURES,
     UPGRADE,
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -51,7 +56,7 @@ async def update_features(
     return UpdateFeaturesResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
-        results=tuple(await turns.map(_done, request.feature_updates)),
+        results=tuple(await turns.map(_to_result, request.feature_updates)),
     )
 
 
@@ -94,7 +99,10 @@ def _check(update: FeatureUpdateKey, finalized: Mapping[str, int], controller_id
         )
 
 
-def _done(update: FeatureUpdateKey) -> UpdatableFeatureResult:
+def _to_result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
     return UpdatableFeatureResult(
         feature=update.feature, error_code=ErrorCode.NONE, error_message="NONE"
     )
+
+
+SERVED: Final = (ServedApi(UPDATE_FEATURES, update_features),)

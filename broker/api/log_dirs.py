@@ -12,17 +12,27 @@ partition that is named several times is described once.
 Versions: DescribeLogDirs 3 has an error of the whole answer; 4 the size of the disk and what is
 free; 5 whether the directory gets no new partitions, which is never so here.
 
-Differs from Kafka: there is one directory. AlterReplicaLogDirs answers in the order of the request.
+With our field `makes_backup_point`, AlterReplicaLogDirs moves nothing. It makes a backup point of
+all logs, for a client on this machine, and returns the path of its directory
+(`cluster/backup_point.py`).
+
+Differs from Kafka:
+
+- A broker has one data directory. So AlterReplicaLogDirs moves nothing, and answers in the order of
+  the request. DescribeLogDirs leaves out damaged partitions.
 """
 
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.log_dirs import (
+    ALTER_REPLICA_LOG_DIRS,
+    DESCRIBE_LOG_DIRS,
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -33,7 +43,7 @@ from odradek.protocol.apis.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOG_NAME_MAX: Final = 255 - len(f".{UUID(int=0).hex}-future")
 """The longest `TOPIC-PARTITION` that Kafka moves: its directory then has more in its name."""
@@ -44,6 +54,8 @@ DESCRIBE_STEPS: Final = 4
 async def alter_replica_log_dirs(
     context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
+    if request.makes_backup_point:
+        return await _backup_point(context)
     turns = Turns()
     wanted: dict[TopicPartition, str] = {}
     for directory in request.dirs:
@@ -61,7 +73,7 @@ async def alter_replica_log_dirs(
         if len(str(where)) > LOG_NAME_MAX:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         else:
-            code = _moved(context, where) if path == here else ErrorCode.LOG_DIR_NOT_FOUND
+            code = _move_error(context, where) if path == here else ErrorCode.LOG_DIR_NOT_FOUND
         result = AlterReplicaLogDirPartitionResult(partition_index=where.partition, error_code=code)
         answered.setdefault(where.topic, []).append(result)
     results = []
@@ -71,7 +83,24 @@ async def alter_replica_log_dirs(
     return AlterReplicaLogDirsResponse(results=tuple(results))
 
 
-def _moved(context: RequestContext, where: TopicPartition) -> ErrorCode:
+async def _backup_point(context: RequestContext) -> AlterReplicaLogDirsResponse:
+    try:
+        if not context.is_local:
+            raise KafkaError(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "A backup point is made for programs on the machine of the broker only.",
+            )
+        path = await context.core.backup_points.make(
+            node_id=context.core.config.node_id, now_ms=context.core.clock.wall_ms()
+        )
+    except KafkaError as error:
+        return AlterReplicaLogDirsResponse(
+            results=(), backup_error=error.code, backup_error_message=error.message
+        )
+    return AlterReplicaLogDirsResponse(results=(), backup_point=path)
+
+
+def _move_error(context: RequestContext, where: TopicPartition) -> ErrorCode:
     """Return the error of a move of a replica to the directory that it is in."""
     replica = context.core.partitions.find(where)
     if replica is not None:
@@ -125,3 +154,9 @@ def _partition(partition: Partition) -> DescribeLogDirsPartition:
         offset_lag=max(partition.high_watermark - partition.log_end_offset, 0),
         is_future_key=False,
     )
+
+
+SERVED: Final = (
+    ServedApi(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs),
+    ServedApi(DESCRIBE_LOG_DIRS, describe_log_dirs),
+)

@@ -24,26 +24,32 @@ producer, or 0 if it has none. In a cluster, a later epoch is CLUSTER_AUTHORIZAT
 listener for clients: such a marker could fence the coordinator. Coordinators use the other
 listener.
 
-Differs from Kafka: a repeat of TV2 is not written again. Producer ids below -1 are refused, as -1
-is. A partition that a marker names twice gets one marker, where Kafka writes it and never answers.
+Differs from Kafka:
+
+- A repeated marker of TV2 is not written again. It is acknowledged, as the transaction is over.
+  Kafka appends it, too (KAFKA-19999).
+- A producer id below -1 has no markers. They are refused, as for -1. Kafka appends them without an
+  entry for a producer: nothing ever reads them.
+- A partition that a marker names twice gets one marker. Kafka writes it and never answers.
+- A client's marker does not overtake a coordinator. In a cluster, a client's marker with a later
+  coordinator epoch than the partition knows of the producer is CLUSTER_AUTHORIZATION_FAILED.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.parallel import for_each
-from odradek.broker.partitions.marking import append_markers
-from odradek.broker.partitions.partitions import Partition
-from odradek.broker.storage.marking import NewMarker
-from odradek.broker.topic_partition import TopicIdPartition
-from odradek.broker.turns import Turns
+from odradek.broker.api.marker_writes import Run, Write, append_run, runs_of, wait_applied
+from odradek.broker.api.served_api import Listeners, ServedApi
+from odradek.broker.environment.parallel import for_each
+from odradek.broker.environment.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.txn import (
+    WRITE_TXN_MARKERS,
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -51,36 +57,12 @@ from odradek.protocol.apis.txn import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+from odradek.protocol.errors import ErrorCode
 
 LOGGER: Final = logging.getLogger(__name__)
 BETWEEN_MARKERS: Final = "between-markers"
-FIRST_EPOCH: Final = 0
-"""The lowest epoch of a coordinator. A marker with it fences none."""
-DURABLE_SECONDS: Final = 4.0
-"""The time for a marker to become durable: less than a coordinator waits for the answer. It asks
-again, and the marker, which is in the log, is acknowledged then."""
 MARKER_STEPS: Final = 5
 """The cost of one marker, in steps of a turn."""
-
-
-@dataclass(slots=True)
-class Write:
-    """One marker for one partition, and its result."""
-
-    marker: WritableTxnMarker
-    where: TopicIdPartition
-    partition: Partition | None = None
-    leader_epoch: int = -1
-    """The epoch in which the marker was appended."""
-    next_offset: int = -1
-    """The marker counts once everything below this offset is on disk."""
-    code: ErrorCode = ErrorCode.NONE
-
-
-Run = list[Write]
-"""The markers of one request for one partition."""
 
 
 async def write_txn_markers(
@@ -102,118 +84,24 @@ async def write_txn_markers(
 
 
 async def _write(context: RequestContext, flat: Sequence[Write], turns: Turns) -> None:
-    runs = await _runs(flat, turns) if context.is_from_broker else [[write] for write in flat]
+    # invariant transaction-groups 5
+    runs = await runs_of(flat, turns) if context.is_from_broker else [[write] for write in flat]
     for number, run in enumerate(runs):
         if number:
             context.core.reached(BETWEEN_MARKERS)
         await turns.take(MARKER_STEPS * len(run))
-        _append_run(context, run)
+        append_run(context, run)
 
     async def finish(run: Run) -> None:
-        await _finish(context, run)
+        await wait_applied(context, run)
 
     await for_each(runs, finish)
-
-
-async def _runs(flat: Sequence[Write], turns: Turns) -> list[Run]:
-    """Group the markers of a coordinator by partition."""
-    runs: dict[TopicIdPartition, Run] = {}
-    for write in flat:
-        await turns.take()
-        runs.setdefault(write.where, []).append(write)
-    return list(runs.values())
-
-
-def _append_run(context: RequestContext, run: Run) -> None:
-    """Append the markers for one partition by one write.
-
-    They may be those of a transaction group, which a reader sees at once or not at all.
-    """
-    try:
-        where = run[0].where
-        partition = context.core.partitions.get(*where.by_name)
-        partition.check_available()
-        if not where.may_be_of(partition.topic_id):
-            message = f"{where} is a partition of another topic now: it was made anew"
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, message)
-        _check_sender(context, run[0].marker, partition)
-        results = append_markers(partition, [_new(write.marker) for write in run])
-    except KafkaError as error:
-        for write in run:
-            write.code = error.code
-        return
-    for write, result in zip(run, results, strict=True):
-        if isinstance(result, KafkaError):
-            write.code = result.code
-            continue
-        write.partition, write.leader_epoch = partition, partition.leader_epoch
-        write.next_offset = partition.log_end_offset  # of a repeat: the marker is before it
-        if result is not None and write.where.topic == CONSUMER_OFFSETS_TOPIC:
-            context.core.groups.marker_written(
-                write.where.partition,
-                producer_id=write.marker.producer_id,
-                committed=write.marker.transaction_result,
-                marker_offset=result.base_offset,
-            )
-
-
-def _new(marker: WritableTxnMarker) -> NewMarker:
-    return NewMarker(
-        marker.producer_id,
-        marker.producer_epoch,
-        marker.coordinator_epoch,
-        marker.transaction_result,
-        marker.transaction_version,
-    )
 
 
 def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
     for topic in marker.topics:
         for index in dict.fromkeys(topic.partition_indexes):
             yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
-
-
-def _check_sender(context: RequestContext, marker: WritableTxnMarker, partition: Partition) -> None:
-    """Raise KafkaError if a client's marker could fence the coordinator of the transaction."""
-    known = max(partition.coordinator_epoch(marker.producer_id), FIRST_EPOCH)
-    if context.is_from_broker or marker.coordinator_epoch <= known:
-        return
-    here = context.core.cluster.this_broker
-    if here is not None and here.peer_port:
-        LOGGER.warning(
-            "a marker of coordinator epoch %d from client %s was refused",
-            marker.coordinator_epoch,
-            context.host,
-        )
-        raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"a client sent coordinator epoch {marker.coordinator_epoch}, and the partition has "
-            f"none after {known}",
-        )
-
-
-async def _finish(context: RequestContext, run: Run) -> None:
-    """Wait until markers are on disk, and have the group coordinator apply them."""
-    appended = [write for write in run if write.code is ErrorCode.NONE]
-    if not appended:
-        return
-    last = appended[-1]
-    assert last.partition is not None
-    code = ErrorCode.REQUEST_TIMED_OUT
-    try:
-        # In the epoch of the append: since then the marker may have been cut off, and another lead
-        # of this broker may have begun (KAFKA-9235).
-        with trio.move_on_after(DURABLE_SECONDS):
-            await last.partition.flushed(last.next_offset, leader_epoch=last.leader_epoch)
-            code = ErrorCode.NONE
-    except KafkaError as error:
-        code = error.code
-    if code is not ErrorCode.NONE:
-        for write in appended:
-            write.code = code
-        return
-    if last.where.topic == CONSUMER_OFFSETS_TOPIC:
-        context.core.groups.markers_durable(last.where.partition, last.next_offset)
 
 
 async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None:
@@ -253,3 +141,6 @@ async def _results(writes: Iterable[Write], turns: Turns) -> tuple[WritableTxnMa
 def _partition_result(result: tuple[int, ErrorCode]) -> WritableTxnMarkerPartitionResult:
     index, code = result
     return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+
+
+SERVED: Final = (ServedApi(WRITE_TXN_MARKERS, write_txn_markers, on=Listeners.ALL),)

@@ -1,4 +1,4 @@
-"""Metadata, key 3, versions 0-13; DescribeCluster, key 60, versions 0-2.
+"""Metadata, key 3, versions 0-13.
 
 Behaviour: returns brokers, topics, partitions and their leaders, as of one image of the cluster. A
 topic that is named and does not exist is created with `num.partitions` partitions, if the broker's
@@ -16,9 +16,13 @@ LEADER_NOT_AVAILABLE; 10 brings topic ids, which 10 and 11 refuse in a request (
 every topic); 12 looks topics up by id: an unknown id is UNKNOWN_TOPIC_ID; 13 has an error of its
 own for the whole answer.
 
-Differs from Kafka: the first answer about a new topic has its leader, instead of
-LEADER_NOT_AVAILABLE. A topic with a null name and no id is INVALID_REQUEST for that topic, where
-Kafka answers UNKNOWN_SERVER_ERROR.
+Differs from Kafka:
+
+- Metadata says that a topic is new. The first answer about it has its leader, where Kafka answers
+  LEADER_NOT_AVAILABLE, and a tagged field: `odradek produce` and our clients then say that the
+  first record has created it.
+- A topic without name and id is refused alone. Kafka answers UNKNOWN_SERVER_ERROR for the whole
+  request.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,15 +32,14 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.leaders import reachable_leader
+from odradek.broker.api.leaders import reachable_brokers, reachable_leader
 from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.metadata import (
-    DescribeClusterBroker,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
+    METADATA,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -56,33 +59,30 @@ NO_LEADER: Final = -1
 LISTENER_NOT_FOUND_FROM: Final = 6
 """Before, LEADER_NOT_AVAILABLE stood for a leader without the listener that was asked, too."""
 
-BROKERS: Final = 1
-CONTROLLERS: Final = 2
-"""The endpoint type of DescribeCluster that is served; 2 would be controllers."""
-
 Found = TopicImage | MetadataResponseTopic
 """A topic that exists, or the refusal of a request for one."""
 
 
 async def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if BY_ID_FROM <= context.api_version < NULL_NAME_FROM and await _names_ids(request):
-        refuse = partial(_refused, context, code=ErrorCode.INVALID_REQUEST)
+        refuse = partial(_refusal, context, code=ErrorCode.INVALID_REQUEST)
         refused = await Turns().map(refuse, request.topics or ())
         return MetadataResponse(brokers=(), topics=tuple(refused))
     wants_all = request.topics is None or (context.api_version == 0 and not request.topics)
     found: Iterable[Found]
+    created: set[str] = set()
     if wants_all:
         found = context.core.cluster.image.topics.values()
     else:
-        found = await _wanted_topics(context, request)
+        found = await _wanted_topics(context, request, created)
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    topics = await _described(context, found, operations)
+    topics = await _describe_topics(context, found, operations, created)
     image = context.core.cluster.image
     of_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(node_id=node_id, host=host, port=port)
-            for node_id, host, port in _addresses(context)
+            MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack)
+            for broker, host, port in reachable_brokers(context, image.brokers)
         ),
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -101,8 +101,13 @@ async def _names_ids(request: MetadataRequest) -> bool:
     return False
 
 
-async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> list[Found]:
-    """Return the topics of the request, each once: Kafka makes a set of names, and one of ids."""
+async def _wanted_topics(
+    context: RequestContext, request: MetadataRequest, created: set[str]
+) -> list[Found]:
+    """Return the topics of the request, each once: Kafka makes a set of names, and one of ids.
+
+    The names of those that this request creates are added to `created`.
+    """
     turns = Turns()
     seen: set[tuple[UUID, str | None]] = set()
     found = []
@@ -111,12 +116,12 @@ async def _wanted_topics(context: RequestContext, request: MetadataRequest) -> l
         key = wanted.topic_id, wanted.name
         if key not in seen:
             seen.add(key)
-            found.append(await _wanted(context, request, wanted))
+            found.append(await _find_topic(context, request, wanted, created))
     return found
 
 
-async def _described(
-    context: RequestContext, found: Iterable[Found], operations: int
+async def _describe_topics(
+    context: RequestContext, found: Iterable[Found], operations: int, created: set[str]
 ) -> list[MetadataResponseTopic]:
     found = list(found)
     turns = Turns()
@@ -132,38 +137,42 @@ async def _described(
         if isinstance(each, TopicImage):
             work = partial(_partition, context, each.name)
             partitions = await turns.map(work, tuple(enumerate(each.partitions)))
-            each = _topic(each, partitions, operations)
+            each = _topic(each, partitions, operations, is_new=each.name in created)
         elif each.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
             each = replace(each, topic_authorized_operations=operations)
         described.append(each)
     return described
 
 
-async def _wanted(
-    context: RequestContext, request: MetadataRequest, wanted: MetadataRequestTopic
+async def _find_topic(
+    context: RequestContext,
+    request: MetadataRequest,
+    wanted: MetadataRequestTopic,
+    created: set[str],
 ) -> Found:
     cluster = context.core.cluster
     if wanted.topic_id != ZERO_UUID:
         by_id = cluster.image.topic_by_id(wanted.topic_id)
         if by_id is None:
-            return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+            return _refusal(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
         return by_id
     if wanted.name is None:
-        return _refused(context, wanted, ErrorCode.INVALID_REQUEST)
+        return _refusal(context, wanted, ErrorCode.INVALID_REQUEST)
     topic = cluster.image.topics.get(wanted.name)
     if topic is None:
         may_create = context.core.config.auto_create_topics_enable
         try:
             if not (may_create and request.allow_auto_topic_creation):
                 check_name(wanted.name)
-                return _refused(context, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return _refusal(context, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             topic = await cluster.ensure_topic(wanted.name)
+            created.add(wanted.name)
         except KafkaError as error:
-            return _refused(context, wanted, error.code)
+            return _refusal(context, wanted, error.code)
     return topic
 
 
-def _refused(
+def _refusal(
     context: RequestContext, wanted: MetadataRequestTopic, code: ErrorCode
 ) -> MetadataResponseTopic:
     name = wanted.name
@@ -175,7 +184,11 @@ def _refused(
 
 
 def _topic(
-    topic: TopicImage, partitions: Iterable[MetadataResponsePartition], operations: int
+    topic: TopicImage,
+    partitions: Iterable[MetadataResponsePartition],
+    operations: int,
+    *,
+    is_new: bool,
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
@@ -184,6 +197,7 @@ def _topic(
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
         topic_authorized_operations=operations,
+        is_new=is_new,
     )
 
 
@@ -223,43 +237,4 @@ def offline_replicas(
             yield replica
 
 
-async def describe_cluster(
-    context: RequestContext, request: DescribeClusterRequest
-) -> DescribeClusterResponse:
-    image = context.core.cluster.image
-    if request.endpoint_type != BROKERS:
-        return _no_such_endpoints(request)
-    return DescribeClusterResponse(
-        error_code=ErrorCode.NONE,
-        cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
-        brokers=tuple(
-            DescribeClusterBroker(broker_id=node_id, host=host, port=port)
-            for node_id, host, port in _addresses(context)
-        ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
-        if request.include_cluster_authorized_operations
-        else NOT_ASKED,
-    )
-
-
-def _no_such_endpoints(request: DescribeClusterRequest) -> DescribeClusterResponse:
-    code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-    message = f"Unsupported endpoint type {request.endpoint_type}. Ask for the brokers, type 1."
-    if request.endpoint_type == CONTROLLERS:
-        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        message = (
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            "CONTROLLER. Here is no controller to ask; use the broker."
-        )
-    return DescribeClusterResponse(
-        error_code=code, error_message=message, cluster_id="", brokers=()
-    )
-
-
-def _addresses(context: RequestContext) -> Iterator[tuple[int, str, int]]:
-    """Yield id, host and port of each broker that has the listener that was asked."""
-    for broker in context.core.cluster.image.brokers:
-        address = context.address_of(broker)
-        if address is not None:
-            yield broker.node_id, *address
+SERVED: Final = (ServedApi(METADATA, metadata),)

@@ -1,22 +1,28 @@
 """OffsetDelete, key 47, version 0.
 
 Behaviour: removes stored offsets of a group, also those that an open transaction has sent. The
-answer is sent when that is on disk. An offset that is not there is no error. A partition that does
-not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that the group's members read is
-GROUP_SUBSCRIBED_TO_TOPIC. The whole answer is GROUP_ID_NOT_FOUND without such a group,
-NON_EMPTY_GROUP if the group has members that are not consumers, INVALID_GROUP_ID for an empty id.
+answer is sent when that is on disk. An offset that is not there is no error. A partition that is
+named several times is answered once. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION,
+one of a topic that the group's members read is GROUP_SUBSCRIBED_TO_TOPIC. The whole answer is
+GROUP_ID_NOT_FOUND without such a group, NON_EMPTY_GROUP if the group has members that are not
+consumers, INVALID_GROUP_ID for an empty id.
 
 Versions: there is one.
 
-Differs from Kafka: a partition that is named several times is answered once.
+Differs from Kafka:
+
+- Offsets of a topic that a new member is going to read are not deleted. During a rebalance Kafka
+  knows only the topics of the last generation.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns, in_parts
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns, in_parts
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.offset_delete import (
+    OFFSET_DELETE,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -62,3 +68,6 @@ async def offset_delete(
         await turns.take()
         topics.append(OffsetDeleteResponseTopic(name=name, partitions=tuple(partitions)))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
+
+
+SERVED: Final = (ServedApi(OFFSET_DELETE, offset_delete),)

@@ -17,8 +17,11 @@ Versions: 2 has the isolation level; 4 checks the client's leader epoch (codes 7
 came with 7, -4 with 8, -5 with 9, -6 with 11: before, and for other negative timestamps,
 UNSUPPORTED_VERSION for the partition.
 
-Differs from Kafka: under read_committed no offset past the last stable offset is found, and the end
-is never below the log's start. An isolation level other than 0 and 1 is INVALID_REQUEST.
+Differs from Kafka:
+
+- Under read_committed, ListOffsets finds no offset past the last stable offset. The end is never
+  below the log's start. MAX_TIMESTAMP finds the newest record below the last stable offset; Kafka
+  answers -1 if the newest record of all is in an open transaction.
 """
 
 import logging
@@ -27,10 +30,15 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.reads import first_at, largest
-from odradek.broker.turns import Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
+from odradek.broker.partitions.by_time import first_at, largest
+from odradek.broker.partitions.isolation import ISOLATION_LEVELS, READ_COMMITTED
+from odradek.broker.partitions.leader import Leader
+from odradek.broker.partitions.reader_epochs import NOT_SAID, check_leader_epoch
 from odradek.protocol.apis.offsets import (
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -45,9 +53,6 @@ from odradek.protocol.apis.offsets import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
-READ_COMMITTED: Final = 1
-ISOLATION_LEVELS: Final = frozenset({0, READ_COMMITTED})
-NOT_SAID: Final = -1
 DEBUGGING: Final = -2
 """The replica id of a request that any replica may answer."""
 NOT_AVAILABLE_FROM: Final = 5
@@ -115,14 +120,14 @@ async def _list_offset(
             )
         if request.replica_id == DEBUGGING and wanted.timestamp == Place.LATEST:
             return _log_end(context, topic, index)
-        partition = context.core.partitions.get(topic, index)
-        check_leader_epoch(partition, wanted.current_leader_epoch)
-        _check_settled(partition, wanted.timestamp, context.api_version)
+        leader = context.core.partitions.leader(topic, index)
+        check_leader_epoch(leader, wanted.current_leader_epoch)
+        _check_end_is_known(leader, wanted.timestamp, context.api_version)
         read_committed = request.isolation_level == READ_COMMITTED
-        timestamp, offset = await _find(partition, wanted.timestamp, read_committed=read_committed)
+        timestamp, offset = await _find(leader, wanted.timestamp, read_committed=read_committed)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-    epoch = NOT_SAID if offset == NOT_SAID else partition.log.epochs.at(offset)
+    epoch = NOT_SAID if offset == NOT_SAID else leader.log.epochs.at(offset)
     return ListOffsetsPartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,
@@ -151,14 +156,13 @@ def _check_timestamp(timestamp: int, version: int) -> None:
         )
 
 
-def _check_settled(partition: Partition, timestamp: int, version: int) -> None:
+def _check_end_is_known(leader: Leader, timestamp: int, version: int) -> None:
     """Refuse to say where a log ends until a new leader knows it (KIP-207).
 
     The leader before may have answered with a later offset. Raises KafkaError.
     """
-    lead = partition.lead
-    is_settled = lead is None or partition.high_watermark >= lead.start_offset
-    if not is_settled and timestamp not in (Place.EARLIEST, Place.EARLIEST_LOCAL):
+    is_known = leader.marks.high_watermark >= leader.view.start_offset
+    if not is_known and timestamp not in (Place.EARLIEST, Place.EARLIEST_LOCAL):
         raise KafkaError(
             ErrorCode.OFFSET_NOT_AVAILABLE
             if version >= NOT_AVAILABLE_FROM
@@ -167,10 +171,10 @@ def _check_settled(partition: Partition, timestamp: int, version: int) -> None:
         )
 
 
-async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -> tuple[int, int]:
+async def _find(leader: Leader, timestamp: int, *, read_committed: bool) -> tuple[int, int]:
     """Return timestamp and offset; each is -1 if there is none."""
-    end = partition.last_stable_offset if read_committed else partition.high_watermark
-    start = partition.log_start_offset
+    end = leader.marks.end_for(read_committed=read_committed)
+    start = leader.log.log_start_offset
     if timestamp == Place.LATEST:
         return NOT_SAID, max(start, end)
     if timestamp in (Place.EARLIEST, Place.EARLIEST_LOCAL):
@@ -178,30 +182,10 @@ async def _find(partition: Partition, timestamp: int, *, read_committed: bool) -
     if timestamp in (Place.LATEST_TIERED, Place.EARLIEST_PENDING_UPLOAD):
         return NOT_SAID, NOT_SAID
     if timestamp == Place.MAX_TIMESTAMP:
-        found = await largest(partition, read_committed=read_committed)
+        found = await largest(leader, read_committed=read_committed)
     else:
-        found = await first_at(partition, timestamp, read_committed=read_committed)
+        found = await first_at(leader, timestamp, read_committed=read_committed)
     return (NOT_SAID, NOT_SAID) if found is None else (found.timestamp_ms, found.offset)
-
-
-def check_leader_epoch(partition: Partition, believed: int) -> None:
-    """Compare the client's leader epoch with the partition's.
-
-    Raises KafkaError: FENCED_LEADER_EPOCH if the client's is older, UNKNOWN_LEADER_EPOCH if it is
-    newer.
-    """
-    if believed == NOT_SAID:
-        return
-    if believed < partition.leader_epoch:
-        raise KafkaError(
-            ErrorCode.FENCED_LEADER_EPOCH,
-            f"The leader epoch is {partition.leader_epoch}; {believed} is over.",
-        )
-    if believed > partition.leader_epoch:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_LEADER_EPOCH,
-            f"The leader epoch here is {partition.leader_epoch}, not {believed} yet.",
-        )
 
 
 async def offset_for_leader_epoch(
@@ -234,14 +218,20 @@ def _epoch_end(
     context: RequestContext, topic: str, wanted: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        partition = context.core.partitions.get(topic, wanted.partition)
-        check_leader_epoch(partition, wanted.current_leader_epoch)
+        leader = context.core.partitions.leader(topic, wanted.partition)
+        check_leader_epoch(leader, wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
-    epoch, end_offset = partition.offset_for_leader_epoch(wanted.leader_epoch)
+    epoch, end_offset = leader.log.epochs.end_offset(wanted.leader_epoch, leader.log.log_end_offset)
     return EpochEndOffset(
         partition=wanted.partition,
         error_code=ErrorCode.NONE,
         leader_epoch=epoch,
         end_offset=end_offset,
     )
+
+
+SERVED: Final = (
+    ServedApi(LIST_OFFSETS, list_offsets),
+    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
+)

@@ -2,30 +2,33 @@
 
 Behaviour: returns the producers that each partition knows: epoch, last sequence and timestamp, the
 epoch of the coordinator that sent the last marker, and where an open transaction begins (KIP-664).
-Kafka's tools use it to find hanging transactions. A name that no topic can have is
-INVALID_TOPIC_EXCEPTION, a partition that this broker does not have is UNKNOWN_TOPIC_OR_PARTITION.
+Kafka's tools use it to find hanging transactions. A partition that is asked for twice is described
+once. A name that no topic can have is INVALID_TOPIC_EXCEPTION, a partition that this broker does
+not have is UNKNOWN_TOPIC_OR_PARTITION.
 
 Versions: there is one.
 
-Differs from Kafka: a partition that is asked for twice is described once, so that no small request
-has a huge answer. Our tagged fields name the transaction that holds a partition's last stable
-offset: its transactional id, its client and the client's address, its start, its deadline, and the
-number of bytes behind it. They come from the partition's own memory first, because its leader need
-not be the transaction's coordinator; after a restart from the coordinator, if it is this broker.
+Differs from Kafka:
+
+- DescribeProducers explains what holds the last stable offset. Tagged fields have the transactional
+  id, its client and the client's address, the start and the deadline of the transaction, and the
+  number of bytes behind it.
 """
 
 from contextlib import suppress
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.cluster.new_topic import check_name
+from odradek.broker.environment.turns import Turns
+from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.openers import Opener
-from odradek.broker.partitions.partition import Partition
-from odradek.broker.storage.producers import ProducerEntry
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.storage.producer_entry import ProducerEntry
 from odradek.broker.txn.view import TransactionView
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
     DescribeProducersPartitionResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -72,7 +75,7 @@ async def _expect(context: RequestContext, request: DescribeProducersRequest, tu
                 seen.add(where)
                 item_count += 1
                 with suppress(KafkaError):
-                    item_count += len(context.core.partitions.get(*where).producers())
+                    item_count += len(context.core.partitions.leader(*where).log.producers.entries)
     await context.expect(item_count)
 
 
@@ -81,8 +84,7 @@ async def _describe(
 ) -> DescribeProducersPartitionResponse:
     try:
         check_name(where.topic)
-        partition = context.core.partitions.get(*where)
-        partition.check_available()
+        leader = context.core.partitions.leader(*where)
     except KafkaError as error:
         return DescribeProducersPartitionResponse(
             partition_index=where.partition,
@@ -91,40 +93,40 @@ async def _describe(
             active_producers=(),
         )
     producers = []
-    for entry in partition.producers():
+    for entry in list(leader.log.producers.entries.values()):
         await turns.take(DESCRIBE_STEPS)
-        producers.append(_producer(context, partition, entry))
+        producers.append(_producer(context, leader, entry))
     return DescribeProducersPartitionResponse(
         partition_index=where.partition,
         error_code=ErrorCode.NONE,
         active_producers=tuple(producers),
-        last_stable_offset=partition.last_stable_offset,
-        high_watermark=partition.high_watermark,
-        log_end_offset=partition.log_end_offset,
-        log_start_offset=partition.log_start_offset,
-        pinning_producer_id=_pinning(partition),
+        last_stable_offset=leader.marks.last_stable_offset,
+        high_watermark=leader.marks.high_watermark,
+        log_end_offset=leader.log.log_end_offset,
+        log_start_offset=leader.log.log_start_offset,
+        pinning_producer_id=_pinning(leader),
     )
 
 
-def _pinning(partition: Partition) -> int:
+def _pinning(leader: Leader) -> int:
     """Return the producer id whose open transaction read_committed readers wait for.
 
     It is -1 if the last stable offset is at the high watermark, or if only the replication of a
     marker is missing.
     """
-    oldest = next(iter(partition.open_transactions()), None)
-    stable = partition.last_stable_offset
-    if oldest is None or stable == partition.high_watermark or oldest.first_offset > stable:
+    oldest = next(iter(leader.log.producers.open_transactions()), None)
+    stable = leader.marks.last_stable_offset
+    if oldest is None or stable == leader.marks.high_watermark or oldest.first_offset > stable:
         return NONE
     return oldest.producer_id
 
 
-def _producer(context: RequestContext, partition: Partition, entry: ProducerEntry) -> ProducerState:
-    opener = partition.openers.of(entry)
-    view = _coordinated(context, entry.producer_id)
+def _producer(context: RequestContext, leader: Leader, entry: ProducerEntry) -> ProducerState:
+    opener = leader.openers.of(entry)
+    view = _coordinator_view(context, entry.producer_id)
     is_open = entry.has_open_transaction
     # The coordinator may know the producer and yet nothing of a transaction in this partition.
-    is_there = view is not None and partition.by_id.is_in(view.partitions)
+    is_there = view is not None and leader.by_id.is_in(view.partitions)
     ends_here = view if is_open and is_there else None
     client = opener.client if opener is not None else view.client if view is not None else None
     if opener is not None:
@@ -144,7 +146,7 @@ def _producer(context: RequestContext, partition: Partition, entry: ProducerEntr
         client_host=None if client is None else client.host,
         open_since_ms=since_ms,
         times_out_in_ms=NONE if times_out_in_ms is None else max(times_out_in_ms, 0),
-        records_behind=partition.log_end_offset - entry.first_offset if is_open else NONE,
+        records_behind=leader.log.log_end_offset - entry.first_offset if is_open else NONE,
     )
 
 
@@ -154,7 +156,7 @@ def _transactional_id(opener: Opener | None, view: TransactionView | None) -> st
     return None if view is None else view.transactional_id
 
 
-def _coordinated(context: RequestContext, producer_id: int) -> TransactionView | None:
+def _coordinator_view(context: RequestContext, producer_id: int) -> TransactionView | None:
     """Return the coordinator's view of a producer, if this broker is its coordinator."""
     transactional_id = context.core.transactions.owner_of(producer_id)
     if not transactional_id:
@@ -163,3 +165,6 @@ def _coordinated(context: RequestContext, producer_id: int) -> TransactionView |
         return context.core.transactions.describe(transactional_id)
     except KafkaError:
         return None
+
+
+SERVED: Final = (ServedApi(DESCRIBE_PRODUCERS, describe_producers, on=Listeners.ALL),)

@@ -8,17 +8,22 @@ NOT_LEADER_OR_FOLLOWER.
 Versions: 1 has the times at which a voter fetched, and was caught up; 2 has messages, directory ids
 and the addresses of voters.
 
-Differs from Kafka: there is no such topic. The metadata is in etcd, or in the data directory of a
-single broker. The leader epoch and the offsets are revisions of that store, the epoch without the
-bits beyond 31; a directory id is always zero; there are no observers.
+Differs from Kafka:
+
+- DescribeQuorum describes the elected controller as a quorum of one voter. There is no topic
+  `__cluster_metadata`: the metadata is in etcd, or in the data directory of a single broker. Epochs
+  and offsets are revisions of that store, the epoch without the bits beyond 31; a directory id is
+  always zero; there are no observers.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.config.addresses import PLAINTEXT
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.quorum import (
+    DESCRIBE_QUORUM,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     QuorumListener,
@@ -49,7 +54,7 @@ async def describe_quorum(
     image = context.core.cluster.image
     controller = image.broker(image.controller_id)
     if controller is None:
-        return _answer(_refused(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_CONTROLLER))
+        return _answer(_refusal(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_CONTROLLER))
     now_ms = context.core.clock.wall_ms()
     voter = QuorumReplica(
         replica_id=controller.node_id,
@@ -93,10 +98,10 @@ async def _unknown_topics(request: DescribeQuorumRequest) -> tuple[QuorumTopicRe
 
 
 def _unknown(asked: QuorumPartition) -> QuorumPartitionResponse:
-    return _refused(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    return _refusal(asked.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
 
 
-def _refused(index: int, code: ErrorCode, message: str) -> QuorumPartitionResponse:
+def _refusal(index: int, code: ErrorCode, message: str) -> QuorumPartitionResponse:
     return QuorumPartitionResponse(
         partition_index=index,
         error_code=code,
@@ -112,3 +117,6 @@ def _refused(index: int, code: ErrorCode, message: str) -> QuorumPartitionRespon
 def _answer(partition: QuorumPartitionResponse, *nodes: QuorumNode) -> DescribeQuorumResponse:
     topic = QuorumTopicResponse(topic_name=METADATA_TOPIC, partitions=(partition,))
     return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=(topic,), nodes=nodes)
+
+
+SERVED: Final = (ServedApi(DESCRIBE_QUORUM, describe_quorum),)

@@ -6,15 +6,19 @@ type other than user, client-id and ip is UNSUPPORTED_VERSION.
 
 Versions: both are alike.
 
-Differs from Kafka: quotas cannot be set (AlterClientQuotas is not served).
+Differs from Kafka:
+
+- There are no quotas. DescribeClientQuotas is always empty, and AlterClientQuotas is not served.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.turns import Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.client_quotas import (
     DEFAULT,
+    DESCRIBE_CLIENT_QUOTAS,
     EXACT,
     SPECIFIED,
     ComponentData,
@@ -72,3 +76,6 @@ def _check(component: ComponentData, seen: set[str]) -> None:
         problem = f"Unknown match type {match_type}"
     if problem:
         raise KafkaError(code, problem)
+
+
+SERVED: Final = (ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas),)

@@ -2,25 +2,32 @@
 
 Behaviour: a partition gets other replicas while it is in use. The new replicas copy first; when
 they are in sync, those that are not in the target are removed. Each partition succeeds or fails on
-its own. Null cancels a move. The answer is sent when the moves have begun;
-ListPartitionReassignments returns those that are under way, of all topics if it is asked for null.
+its own. Null cancels a move. Of a partition that is named several times the last target counts. The
+answer is sent when the moves have begun; ListPartitionReassignments returns those that are under
+way, of all topics if it is asked for null.
 
 Versions: 1 may forbid that the number of replicas changes.
 
-Differs from Kafka: any broker begins a move, not only the controller. A move ends only when
-min.insync.replicas of the target are in sync. Of a partition that is named several times the last
-target counts. A move that takes the place of an unfinished one, and is cancelled, goes back to the
-replicas before both; in Kafka those that the first was adding stay. The replication of a move has
-no quota.
+Differs from Kafka:
+
+- Any broker begins a reassignment. It ends only when `min.insync.replicas` of its target are in
+  sync. Kafka waits for the new replicas alone. If it took the place of an unfinished one and is
+  cancelled, the replicas are those before both; Kafka keeps those that the first was adding. There
+  is no throttle.
+- A broker that is down cannot be a new replica of a reassignment. Kafka accepts it, and the move
+  waits for the broker.
 """
 
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import PartitionImage
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
@@ -126,3 +133,9 @@ def _ongoing(index: int, partition: PartitionImage) -> OngoingPartitionReassignm
         adding_replicas=partition.arriving,
         removing_replicas=partition.removing,
     )
+
+
+SERVED: Final = (
+    ServedApi(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments),
+    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments),
+)

@@ -12,7 +12,7 @@ fetch that does not come from the running incarnation of a broker is refused as 
 STALE_BROKER_EPOCH (KAFKA-15221).
 
 The answer waits for a new batch, for at most `max_wait_ms`, and not while a read barrier waits for
-the next fetch (`partitions/barrier.py`). A high watermark or a log start that has moved does not
+the next fetch (`partitions/leader.py`). A high watermark or a log start that has moved does not
 end the wait: the followers need them only at an election.
 """
 
@@ -22,14 +22,17 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.api.context import ANSWER_ITEM_BYTES, RequestContext
-from odradek.broker.api.fetch_reading import diverged, failed, where_it_parted
-from odradek.broker.api.offsets import check_leader_epoch
-from odradek.broker.env import Buffer
+from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import Listeners, ServedApi
+from odradek.broker.environment.env import Buffer
+from odradek.broker.environment.turns import Turns
+from odradek.broker.partitions.fetch_polling import to_diverged, to_failed
+from odradek.broker.partitions.reader_epochs import check_leader_epoch, where_it_parted
 from odradek.broker.partitions.reads import check_range, read_for_follower
 from odradek.broker.replication.replica_sessions import NO_SESSION, FollowerPlace, ReplicaSession
-from odradek.broker.turns import Turns
+from odradek.broker.values.answer_size import ANSWER_ITEM_BYTES
 from odradek.protocol.apis.fetch import (
+    FETCH,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -94,7 +97,7 @@ async def _take(context: RequestContext, session: ReplicaSession, request: Fetch
             try:
                 _look_up(context, place)
             except KafkaError as error:
-                place.answer = failed(place.partition, wanted, error)
+                place.answer = to_failed(place.leader, wanted, error)
             if place.answer is None:
                 _note(context, place)
 
@@ -105,44 +108,37 @@ def _look_up(context: RequestContext, place: FollowerPlace) -> None:
     topic = context.core.cluster.image.topic_by_id(place.topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    partition = context.core.partitions.get(topic.name, wanted.partition)
-    place.watch(partition)
+    leader = context.core.partitions.leader(topic.name, wanted.partition)
+    place.watch(leader)
     if wanted.current_leader_epoch == NO_EPOCH:
         raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, "a follower's fetch names a leader epoch")
-    check_leader_epoch(partition, wanted.current_leader_epoch)
-    lead = partition.lead
-    if lead is not None and follower not in lead.followers:
+    check_leader_epoch(leader, wanted.current_leader_epoch)
+    if follower not in leader.view.followers:
         LOGGER.warning("a fetch of broker %d, which has no replica, was refused", follower)
-    if lead is None or follower not in lead.followers:
         raise KafkaError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {follower} has no replica of {topic.name}"
         )
-    parted = where_it_parted(partition, wanted)
+    parted = where_it_parted(leader, wanted)
     if parted is not None:
-        place.answer = diverged(partition, wanted, parted)
+        place.answer = to_diverged(leader, wanted, parted)
         return
-    check_range(partition.log, wanted.fetch_offset)
+    check_range(leader.log, wanted.fetch_offset)
 
 
 def _note(context: RequestContext, place: FollowerPlace) -> None:
     """Count what the follower has of a partition."""
-    session, partition = place.session, place.partition
-    if partition is None or partition.lead is None:
+    session, leader = place.session, place.leader
+    if leader is None or leader.is_over:
         return
-    lead = partition.lead
-    progress = lead.followers[session.follower]
-    progress.broker_epoch = session.broker_epoch
-    progress.contact = session.contact
-    lead.fetched(
-        session.follower, place.wanted.fetch_offset, partition.log_end_offset, session.contact.at
+    leader.on_fetched(
+        session.follower,
+        place.wanted.fetch_offset,
+        place.wanted.log_start_offset,
+        broker_epoch=session.broker_epoch,
+        contact=session.contact,
     )
-    if progress.log_start_offset != place.wanted.log_start_offset:
-        progress.log_start_offset = place.wanted.log_start_offset
-        partition.marks.start_reported()
-    partition.marks.heard()
-    partition.update_visible()
-    if session.follower not in lead.isr:
-        context.core.in_sync.consider(partition)
+    if session.follower not in leader.view.isr:
+        context.core.in_sync.consider(leader)
 
 
 async def _poll(
@@ -195,38 +191,41 @@ async def _add_marks(session: ReplicaSession, answers: dict[FollowerPlace, Parti
     turns = Turns()
     for place in tuple(session.behind):
         await turns.take()
-        if place.partition is not None and place.known_marks != place.marks:
+        if place.leader is not None and place.known_marks != place.marks:
             if place not in answers:
                 answers[place] = _answer(place)
             place.known_marks = place.marks
-        if place.is_settled:
+        if place.is_at_end:
             session.behind.pop(place, None)
 
 
 async def _read(place: FollowerPlace, room_bytes: int, *, is_first: bool) -> PartitionData:
-    wanted, partition = place.wanted, place.partition
-    assert partition is not None
+    wanted, leader = place.wanted, place.leader
+    assert leader is not None
     try:
-        partition.check_available()
-        check_leader_epoch(partition, wanted.current_leader_epoch)
+        leader.check()
+        check_leader_epoch(leader, wanted.current_leader_epoch)
         max_bytes = max(0, min(wanted.partition_max_bytes, room_bytes))
         records = await read_for_follower(
-            partition.log, wanted.fetch_offset, max_bytes, min_one=is_first
+            leader.log, wanted.fetch_offset, max_bytes, min_one=is_first
         )
     except KafkaError as error:
-        return failed(partition, wanted, error)
+        return to_failed(leader, wanted, error)
     return _answer(place, records)
 
 
 def _answer(place: FollowerPlace, records: Buffer = b"") -> PartitionData:
-    partition = place.partition
-    assert partition is not None
+    leader = place.leader
+    assert leader is not None
     return PartitionData(
         partition_index=place.wanted.partition,
         error_code=ErrorCode.NONE,
-        high_watermark=partition.high_watermark,
-        last_stable_offset=partition.last_stable_offset,
-        log_start_offset=partition.log_start_offset,
+        high_watermark=leader.marks.high_watermark,
+        last_stable_offset=leader.marks.last_stable_offset,
+        log_start_offset=leader.log.log_start_offset,
         aborted_transactions=None,
         records=records,
     )
+
+
+SERVED: Final = (ServedApi(FETCH, replica_fetch, on=Listeners.BROKERS),)

@@ -12,15 +12,24 @@ one that is named several times.
 
 Versions: DescribeDelegationToken 3 has who asked for a token.
 
-Differs from Kafka: what would change tokens and credentials is not served.
+Differs from Kafka:
+
+- There are no ACLs, tokens and credentials. DescribeAcls, CreateAcls and DeleteAcls answer
+  SECURITY_DISABLED, DescribeDelegationToken DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+  DescribeUserScramCredentials RESOURCE_NOT_FOUND for each user, all as a Kafka without security.
+  What changes tokens and credentials is not served.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.turns import Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.acls import (
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_ACLS,
     AclCreation,
     AclCreationResult,
     CreateAclsRequest,
@@ -33,6 +42,8 @@ from odradek.protocol.apis.acls import (
     DescribeAclsResponse,
 )
 from odradek.protocol.apis.credentials import (
+    DESCRIBE_DELEGATION_TOKEN,
+    DESCRIBE_USER_SCRAM_CREDENTIALS,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
     DescribeUserScramCredentialsRequest,
@@ -146,3 +157,12 @@ async def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE, error_message="", results=tuple(results)
     )
+
+
+SERVED: Final = (
+    ServedApi(DESCRIBE_ACLS, describe_acls),
+    ServedApi(CREATE_ACLS, create_acls),
+    ServedApi(DELETE_ACLS, delete_acls),
+    ServedApi(DESCRIBE_DELEGATION_TOKEN, describe_delegation_token),
+    ServedApi(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials),
+)

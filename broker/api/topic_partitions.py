@@ -9,8 +9,14 @@ The authorised operations are in every answer.
 
 Versions: there is one.
 
-Differs from Kafka: the number of partitions has no setting (max.request.partition.size.limit). The
-last known eligible replica is the last leader of a partition without one.
+Differs from Kafka:
+
+- A name that no topic may have is refused alone. In Kafka it spoils the answer of
+  DescribeTopicPartitions about all topics (UNKNOWN_SERVER_ERROR), if metrics of topics are counted.
+- A cursor behind the last partition that there can be. The answer has no next cursor. Kafka's has
+  overflown.
+- The number of partitions in an answer of DescribeTopicPartitions has no setting. It is at most
+  2,000. The last known eligible replica is the last leader of a partition without one.
 """
 
 from collections.abc import Sequence
@@ -22,10 +28,12 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
 from odradek.broker.api.metadata import NO_LEADER, offline_replicas
 from odradek.broker.api.operations import NOT_ASKED, TOPIC_OPERATIONS
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.topic_partitions import (
+    DESCRIBE_TOPIC_PARTITIONS,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -53,7 +61,7 @@ async def describe_topic_partitions(
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in wanted)
     ):
-        refused = await turns.map(partial(_refused, ErrorCode.INVALID_REQUEST), asked)
+        refused = await turns.map(partial(_refusal, ErrorCode.INVALID_REQUEST), asked)
         return DescribeTopicPartitionsResponse(topics=tuple(refused))
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     await context.expect(min(len(wanted), len(names)) + room)
@@ -67,7 +75,7 @@ async def describe_topic_partitions(
         topic = image.topics.get(name)
         if topic is None:
             if asked:
-                topics.append(_refused(_missing(name), name))
+                topics.append(_refusal(_missing(name), name))
             continue
         start = cursor.partition_index if cursor is not None and name == first else 0
         end = min(len(topic.partitions), start + room)
@@ -89,7 +97,7 @@ def _missing(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _refused(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
+def _refusal(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
     is_checked = code is not ErrorCode.INVALID_REQUEST
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
@@ -131,3 +139,6 @@ def _partition(
         last_known_elr=() if last == NO_LEADER else (last,),
         offline_replicas=tuple(offline_replicas(context, topic, index, partition)),
     )
+
+
+SERVED: Final = (ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions),)

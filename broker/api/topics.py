@@ -1,7 +1,6 @@
-"""Topics: create, delete and extend.
+"""Topics: create and delete.
 
-CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6; CreatePartitions, key 37,
-versions 0-3.
+CreateTopics, key 19, versions 2-7; DeleteTopics, key 20, versions 1-6.
 
 Behaviour: every topic of a request succeeds or fails on its own, with a sentence that says why. A
 topic that is named several times, or by name and by id, fails once (INVALID_REQUEST).
@@ -11,9 +10,18 @@ disk, so the time-out of the request has no effect.
 Versions: CreateTopics 5 answers with the settings, 7 with the topic's id; -1 partitions or replicas
 ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids.
 
-Differs from Kafka: `remote.storage.enable` and `unclean.leader.election.enable` can only be false;
-a topic has at most 10,000 partitions; "a.b" and "a_b" may live side by side; internal topics can be
-neither deleted nor grown. Records of a deleted topic are gone at once.
+Differs from Kafka:
+
+- Internal topics of clients. A topic that is created with `odradek.internal=true` is internal for
+  clients, as `__consumer_offsets` is. Lists and patterns leave it out. It has no other rights.
+  Kafka, and earlier versions of Odradek, refuse the setting with INVALID_CONFIG.
+- Topic names `a.b` and `a_b` may exist together.
+- A topic that is only validated has no id. Kafka chooses one for CreateTopics with `validate_only`,
+  returns it, and forgets it.
+- Records of a deleted topic are gone at once.
+- The broker's own topics cannot be deleted.
+- With `broker.rack` no two replicas of a new partition are in one rack where the racks are enough.
+  Kafka places them by stripes.
 """
 
 import logging
@@ -21,19 +29,18 @@ from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.api.configs import topic_configs
+from odradek.broker.api.config_values import topic_configs
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import WantedTopic
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.protocol.apis.topics import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletableTopicResult,
@@ -93,10 +100,10 @@ async def _create_topic(
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
         )
-    return _created(context, topic, validate_only=validate_only)
+    return _to_result(context, topic, validate_only=validate_only)
 
 
-def _created(
+def _to_result(
     context: RequestContext, topic: TopicImage, *, validate_only: bool
 ) -> CreatableTopicResult:
     return CreatableTopicResult(
@@ -225,43 +232,7 @@ def _deletion_error(context: RequestContext, error: KafkaError) -> ErrorCode:
     return error.code
 
 
-async def create_partitions(
-    context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
-    turns = Turns()
-    counts = await turns.distinct(topic.name for topic in request.topics)
-    results = []
-    for topic in request.topics:
-        if counts[topic.name] == 1:
-            await turns.take(CREATE_STEPS + len(topic.assignments or ()))
-            results.append(
-                await _create_partitions(context, topic, validate_only=request.validate_only)
-            )
-    results += [
-        CreatePartitionsTopicResult(
-            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=NAMED_TWICE
-        )
-        for name in await turns.repeated(counts)
-    ]
-    return CreatePartitionsResponse(results=tuple(results))
-
-
-async def _create_partitions(
-    context: RequestContext,
-    asked: CreatePartitionsTopic,
-    *,
-    validate_only: bool,
-) -> CreatePartitionsTopicResult:
-    assignments = asked.assignments
-    try:
-        await context.core.cluster.create_partitions(
-            asked.name,
-            asked.count,
-            None if assignments is None else [a.broker_ids for a in assignments],
-            validate_only=validate_only,
-        )
-    except KafkaError as error:
-        return CreatePartitionsTopicResult(
-            name=asked.name, error_code=error.code, error_message=error.message
-        )
-    return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
+SERVED: Final = (
+    ServedApi(CREATE_TOPICS, create_topics),
+    ServedApi(DELETE_TOPICS, delete_topics),
+)

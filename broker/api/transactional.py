@@ -5,12 +5,12 @@ them: PRODUCER_FENCED (KIP-588) was INVALID_PRODUCER_EPOCH, TRANSACTION_ABORTABL
 INVALID_TXN_STATE.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.leader import Leader
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -37,6 +37,22 @@ REFUSED_FOR_GOOD: Final = frozenset(
     }
 )
 """Refusals of records and offsets that a line in the log explains."""
+
+
+class NamesProducer(Protocol):
+    """A request, or a part of one, that names a producer."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+
+def producer_of(request: NamesProducer) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(
+        producer_id=request.producer_id, producer_epoch=request.producer_epoch
+    )
 
 
 def code_for(
@@ -100,12 +116,12 @@ def produce_code(code: ErrorCode, version: int) -> ErrorCode:
 
 
 def note_opener(
-    context: RequestContext, partition: Partition, producer_id: int, transactional_id: str | None
+    context: RequestContext, leader: Leader, producer_id: int, transactional_id: str | None
 ) -> None:
     """Note the client that opened a transaction in a partition, once its batch is appended."""
-    if partition.openers.are_known(producer_id):
+    if leader.openers.are_known(producer_id):
         return
-    partition.openers.note(
+    leader.openers.note(
         producer_id,
         transactional_id=transactional_id,
         client=context.client,

@@ -5,14 +5,17 @@ open transaction is listed with its partitions, a transaction that is being comp
 that still wait for their marker; `__consumer_offsets` is one of them. A state that does not exist
 is returned as unknown; if a filter has no other state, nothing is found. A duration filter leaves
 out transactions that began later; an id without a transaction counts as old. A pattern must match
-the whole id.
+the whole id. An id that is asked for twice is described once.
 
 Versions: ListTransactions 1 filters by duration (KIP-994), 2 by pattern (KIP-1152).
 
-Differs from Kafka: an id that is asked for twice is described once, so that no small request has a
-huge answer. Patterns are matched by RE2 itself, Kafka's by its translation to Java: each knows some
-syntax that the other does not, and one whose program is too large is INVALID_REGULAR_EXPRESSION.
-Our tagged fields name the client, the cause of the last change of epoch and the next deadline.
+Differs from Kafka:
+
+- Patterns of transactional ids are matched by RE2 itself. Kafka's are matched by its translation to
+  Java: each knows some syntax that the other does not. A pattern whose program is too large is
+  INVALID_REGULAR_EXPRESSION.
+- Tagged fields explain a transaction. They have the client, the cause of the last change of epoch
+  and the next deadline.
 """
 
 import logging
@@ -22,11 +25,14 @@ from itertools import groupby
 from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
-from odradek.broker.patterns import compiled
-from odradek.broker.turns import STEPS_PER_TURN, Turns
+from odradek.broker.api.served_api import ServedApi
+from odradek.broker.environment.patterns import compiled
+from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
 from odradek.protocol.apis.transactions import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListedTransaction,
@@ -123,7 +129,7 @@ async def list_transactions(
 ) -> ListTransactionsResponse:
     transactions = context.core.transactions
     if transactions.is_loading:
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     labels = {state.label for state in State}
     turns = Turns()
     states = await turns.distinct(request.state_filters)
@@ -132,14 +138,14 @@ async def list_transactions(
     except ValueError as error:
         shown = (request.transactional_id_pattern or "")[:SHOWN_MAX]
         LOGGER.debug("no pattern for transactional ids: %r: %s", shown, error)
-        return _refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return _refusal(ErrorCode.INVALID_REGULAR_EXPRESSION)
     await context.expect(transactions.transaction_count)
     listed = []
     ids_bytes = 0
     for view in transactions.transactions():
         await turns.take(STEPS_PER_TURN if len(view.transactional_id) > LONG else LIST_STEPS)
         if wanted.has(view):
-            listed.append(_listed(view))
+            listed.append(_to_listed_transaction(view))
             ids_bytes += text_bytes(view.transactional_id)
     await context.expect(0, extra_bytes=ids_bytes)
     unknown = []
@@ -174,7 +180,7 @@ class _Filter:
         return self._pattern is None or bool(self._pattern.fullmatch(view.transactional_id))
 
 
-def _listed(view: TransactionView) -> ListedTransaction:
+def _to_listed_transaction(view: TransactionView) -> ListedTransaction:
     return ListedTransaction(
         transactional_id=view.transactional_id,
         producer_id=view.transaction.producer_id,
@@ -182,7 +188,13 @@ def _listed(view: TransactionView) -> ListedTransaction:
     )
 
 
-def _refused(code: ErrorCode) -> ListTransactionsResponse:
+def _refusal(code: ErrorCode) -> ListTransactionsResponse:
     return ListTransactionsResponse(
         error_code=code, unknown_state_filters=(), transaction_states=()
     )
+
+
+SERVED: Final = (
+    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions),
+    ServedApi(LIST_TRANSACTIONS, list_transactions),
+)

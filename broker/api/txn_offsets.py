@@ -3,13 +3,14 @@
 Behaviour: keeps offsets until the producer's transaction ends. The group's partition must be in the
 producer's open transaction, as for a batch of records (KIP-890, `txn/admission.py`).
 
-A client of ours says the id of the topic that its offsets belong to, in a tagged field. If that
-topic was deleted, and another one has the name, its offsets are refused with UNKNOWN_TOPIC_ID.
-
 Versions: 2 knows COORDINATOR_LOAD_IN_PROGRESS, 3 says which member commits, 4 knows
 TRANSACTION_ABORTABLE, 5 adds the group's partition to the transaction by itself.
 
-Differs from Kafka: as OffsetCommit.
+Differs from Kafka:
+
+- Offsets that are sent in a transaction belong to a topic, not to its name. A client of ours sends
+  the ids of the topics, in a tagged field that Kafka ignores. An offset of a topic that was deleted
+  and made anew is UNKNOWN_TOPIC_ID.
 """
 
 from collections.abc import Mapping
@@ -17,20 +18,22 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.group_offsets import COMMIT_STEPS, Codes, some_at_a_time
+from odradek.broker.api.offset_commit import COMMIT_STEPS, Codes, some_at_a_time
+from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.transactional import (
     log_refusal,
     ms_until,
     note_opener,
     waits_for_transaction_until,
 )
-from odradek.broker.group.requests import Claim, Committing
+from odradek.broker.environment.turns import Turns
+from odradek.broker.group.member_requests import Claim, Committing
 from odradek.broker.group.store import StoredOffset
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.txn import (
+    TXN_OFFSET_COMMIT,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
@@ -81,7 +84,7 @@ async def txn_offset_commit(
             codes.update(
                 await _commit_in_transaction(context, request, producer, some, admitted_by)
             )
-            context.saw(request.transactional_id, producer)
+            context.note_served(request.transactional_id, producer)
         except KafkaError as error:
             what = f"storing offsets of {request.group_id!r}"
             log_refusal(context, request.transactional_id, producer, what, error)
@@ -116,17 +119,17 @@ async def _commit_in_transaction(
     await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
     partition = TopicPartition(CONSUMER_OFFSETS_TOPIC, core.groups.partition_for(request.group_id))
     try:
-        log = core.partitions.get(*partition)
+        leader = core.partitions.leader(*partition)
     except KafkaError as error:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, f"{partition} is offline") from error
     verdicts = await core.admission.admit(
         transactional_id=request.transactional_id,
         producer=producer,
-        leaders={log.by_id: log},
+        leaders={leader.by_id: leader},
         adds=context.api_version >= TXN_ADDS_FROM,
         patience_ms=ms_until(admitted_by),
     )
-    code, verified_after = verdicts[log.by_id]
+    code, verified_after = verdicts[leader.by_id]
     if code is not ErrorCode.NONE:
         raise KafkaError(code, refusal_words(producer, partition, code))
     codes = await core.groups.commit_transaction_offsets(
@@ -143,7 +146,7 @@ async def _commit_in_transaction(
         producer_epoch=request.producer_epoch,
         verified_after=verified_after,
     )
-    note_opener(context, log, request.producer_id, request.transactional_id)
+    note_opener(context, leader, request.producer_id, request.transactional_id)
     return codes
 
 
@@ -158,3 +161,6 @@ def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < TXN_LOADING_FROM:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return code
+
+
+SERVED: Final = (ServedApi(TXN_OFFSET_COMMIT, txn_offset_commit),)

@@ -10,23 +10,23 @@ Versions: 3 adds the client's software name and version, whose form is checked (
 and features. 4 may list a feature whose lowest version is 0; 3 must leave it out, because older
 Java clients fail on it (KAFKA-17492), but may list it as finalised.
 
-Differs from Kafka: the only features of Kafka's are `transaction.version` 2 (KIP-890),
-`group.version` 1 (KIP-848) and `metadata.version`, which names the rules that are followed. It does
-not mean that a Kafka quorum keeps the metadata. `transaction.groups` 1 is Odradek's. It is
-finalised while every broker has it, and unless the state topic was made before there were groups.
-Tagged fields, which other clients skip, then have the bounds of a group, so that a client knows
-them before it writes.
+Differs from Kafka:
+
+- Few features are there. `transaction.version` 2 (KIP-890), `group.version` 1 (KIP-848) and
+  `metadata.version`, which names the rules that are followed; it does not mean that a Kafka quorum
+  keeps the metadata. `transaction.groups` 1 is Odradek's: it is finalised while every broker has
+  it, unless the state topic was made before there were groups. Tagged fields, which other clients
+  skip, then have the bounds of a group.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.txn.groups import BATCH_MAX_BYTES, MEMBERS_MAX, PARTITIONS_MAX
-from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS, APIS_WITH_2PC
+from odradek.broker.api.late_table import ApiRow
+from odradek.broker.api.served_api import Listeners, ServedApi
+from odradek.broker.txn.transaction_group import BATCH_MAX_BYTES, MEMBERS_MAX, PARTITIONS_MAX
 from odradek.protocol.apis.versions import (
     API_VERSIONS,
     ApiVersion,
@@ -70,8 +70,9 @@ GROUPS_FINALIZED: Final = FinalizedFeatureKey(
 
 async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if not context.is_version_known:
+        own = [row for row in context.apis.rows if row.key == API_VERSIONS.key]
         return ApiVersionsResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=listed([API_VERSIONS])
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=to_api_versions(own)
         )
     if context.api_version >= 3 and not _is_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
@@ -79,7 +80,7 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
     has_groups = context.core.cluster.image.has_transaction_groups
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=listed(_served(context)),
+        api_keys=to_api_versions(context.apis.rows),
         supported_features=tuple(f for f in SUPPORTED if f.min_version >= lowest),
         finalized_features_epoch=FEATURES_EPOCH,
         finalized_features=(*FINALIZED, GROUPS_FINALIZED) if has_groups else FINALIZED,
@@ -89,24 +90,11 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
     )
 
 
-def _served(context: RequestContext) -> Iterable[Api[Any, Any]]:
-    return apis_of(context.core.config).values()
-
-
-def apis_of(config: BrokerConfig) -> Mapping[int, Api[Any, Any]]:
-    """Return the APIs that are served, by key; an unstable version only where its setting is on."""
-    return APIS_WITH_2PC if config.transaction_two_phase_commit_enable else APIS
-
-
-def listed(apis: Iterable[Api[Any, Any]]) -> tuple[ApiVersion, ...]:
-    """Return the versions of each API, sorted by key."""
+def to_api_versions(rows: Iterable[ApiRow]) -> tuple[ApiVersion, ...]:
+    """Return the versions of each API, in the order of the rows, which is that of the keys."""
     return tuple(
-        ApiVersion(
-            api_key=api.key,
-            min_version=api.min_version if api.advertised_min is None else api.advertised_min,
-            max_version=api.max_version,
-        )
-        for api in sorted(apis, key=lambda api: api.key)
+        ApiVersion(api_key=row.key, min_version=row.min_version, max_version=row.max_version)
+        for row in rows
     )
 
 
@@ -115,3 +103,6 @@ def _is_software(request: ApiVersionsRequest) -> bool:
         SOFTWARE_NAME.fullmatch(text)
         for text in (request.client_software_name, request.client_software_version)
     )
+
+
+SERVED: Final = (ServedApi(API_VERSIONS, api_versions, on=Listeners.ALL),)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.store import (
@@ -12,9 +13,8 @@ from odradek.broker.cluster.store import (
 )
 from odradek.broker.config.changes import Alter
 from odradek.broker.config.live import NO_CONFIGS, LiveConfig
-from odradek.broker.env import Compare, MetaStore
+from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.group.limits import GROUP_ID_MAX_BYTES
-from odradek.broker.guarded_write import guarded_write
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 ABSENT: Final = 0
@@ -46,7 +46,7 @@ class BrokerConfigs:
         if validate_only:
             return
         with self._metadata.shielded():
-            await self._metadata.reached(await self._write(broker_configs_key(broker), alter))
+            await self._metadata.wait_reached(await self._write(broker_configs_key(broker), alter))
 
     async def alter_group(
         self, group_id: str, alter: Alter, *, validate_only: bool = False
@@ -74,13 +74,16 @@ class BrokerConfigs:
         if validate_only:
             return
         with self._metadata.shielded():
-            await self._metadata.reached(await self._write(group_configs_key(group_id), alter))
+            await self._metadata.wait_reached(await self._write(group_configs_key(group_id), alter))
 
     async def _write(self, key: str, alter: Alter) -> int:
         """Return the revision in which the store has the changes."""
         while True:
             found, revision = await self._store.range(key)
             stored = found.get(key)
+            # invariant settings 2: A change of settings is applied to what the store has, and again
+            # if another broker was quicker.
+            # plant a change of settings overwrites another broker's
             before = {} if stored is None else read_configs(key, stored)
             configs = alter(before)
             if configs == before:

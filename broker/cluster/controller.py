@@ -19,9 +19,9 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import completions
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import CONTROLLER, GUARDS, pack, write_of_partitions
-from odradek.broker.env import Compare, LeaseExpired, MetaStore
+from odradek.broker.environment.env import Compare, LeaseExpired, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -64,11 +64,15 @@ class Controller:
             await self._next_image(image)
 
     async def step(self, image: ClusterImage) -> None:
-        """Do what follows from an image. Raises KafkaError, `LeaseExpired`."""
+        """Write elections and ends of moves. Raises KafkaError, `LeaseExpired`."""
         try:
             if image.controller_id == NO_LEADER:
                 await self._stand()
             elif image.controller_id == self._node_id:
+                # invariant administration 4: The state of a move is in the partition's key, so any
+                # controller completes it. The write that ends it is an election: what a removed
+                # replica reported counts no more.
+                # plant a move is forgotten with the broker that began it
                 moved = completions(image, _min_isr)
                 await self._write(image, {**moved, **elections(image, _min_isr)})
         except KafkaError as error:
@@ -82,7 +86,7 @@ class Controller:
     async def _next_image(self, image: ClusterImage) -> None:
         """Wait for another image, or until preferred leaders may get their place back."""
         with trio.move_on_after(PREFERRED_AFTER_SECONDS):
-            await self._metadata.changed(image)
+            await self._metadata.wait_changed(image)
             return
         if image.controller_id == self._node_id:
             try:
@@ -98,7 +102,7 @@ class Controller:
             {CONTROLLER: pack({"id": self._node_id})},
             lease=self._session.lease,
         )
-        await self._metadata.reached(revision)
+        await self._metadata.wait_reached(revision)
 
     async def _write(self, image: ClusterImage, elected: Elected) -> None:
         """Write elections, and wait until the image has them."""
@@ -107,7 +111,7 @@ class Controller:
         at_once = max(1, len(waiting)) if limit is None else limit - GUARDS
         for start in range(0, len(waiting), at_once):
             revision = await self._write_some(image, dict(waiting[start : start + at_once]))
-            await self._metadata.reached(revision)
+            await self._metadata.wait_reached(revision)
 
     async def _write_some(self, image: ClusterImage, elected: Elected) -> int:
         """Write some elections if nothing that they rest on has changed. Return the revision."""

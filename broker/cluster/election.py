@@ -21,7 +21,7 @@ from odradek.broker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 
 
 def elections(
@@ -158,25 +158,6 @@ def with_isr(partition: PartitionImage, isr: Sequence[int], min_isr: int) -> Par
     eligible = dict.fromkeys((*partition.elr, *partition.isr))
     elr = () if len(isr) >= enough else tuple(node for node in eligible if node not in isr)
     return replace(partition, isr=tuple(isr), elr=elr)
-
-
-def assign_replicas(
-    brokers: Sequence[int], partition_count: int, replication_factor: int, *, start: int
-) -> list[tuple[int, ...]]:
-    """Return the replicas of new partitions, the leader first, spread over the brokers.
-
-    `start` shifts the first leader, so that topics of one partition do not all have the same.
-    """
-    count = len(brokers)
-    assigned = []
-    for number in range(partition_count):
-        first = start + number
-        # The followers of the partitions that one broker leads are on different brokers.
-        shift = 1 + (first // count) % max(1, count - 1)
-        others = [(first + shift + step) % count for step in range(count)]
-        order = [first % count, *(place for place in others if place != first % count)]
-        assigned.append(tuple(brokers[place] for place in order[:replication_factor]))
-    return assigned
 
 
 def _led_by(

@@ -12,11 +12,11 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from odradek.broker.env import Versioned
+from odradek.broker.environment.env import Versioned
+from odradek.late import dataclass
 
 T = TypeVar("T")
 

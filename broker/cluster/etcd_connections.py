@@ -80,7 +80,7 @@ async def _close(pool: _Pool) -> None:
 
 
 async def _finish(pieces: Pieces) -> None:
-    """Let the nested generators of httpx2 end, after their response was closed."""
+    """Finish the nested generators of httpx2, after their response was closed."""
     # trio warns of a generator that is collected before its end.
     with contextlib.suppress(httpx2.TransportError, httpx2.StreamError):
         async for _ in pieces:

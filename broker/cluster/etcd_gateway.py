@@ -44,7 +44,7 @@ from odradek.broker.cluster.etcd_connections import LIMITS, EtcdConnections, Pie
 from odradek.broker.cluster.etcd_pace import Pace, drawn
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
-from odradek.broker.env import Compacted, OutcomeUnknown, StoreUnreachable
+from odradek.broker.environment.env import Compacted, OutcomeUnknown, StoreUnreachable
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 Message = dict[str, Any]
@@ -241,10 +241,10 @@ class EtcdGateway:
             ):
                 yield messages
         except (StoreUnreachable, Compacted) as error:
-            self._watch_pace.failed(str(error))
+            self._watch_pace.note_failed(str(error))
             raise
         finally:
-            self._watch_pace.given_up()
+            self._watch_pace.note_given_up()
 
     @asynccontextmanager
     async def _open_stream(
@@ -283,7 +283,7 @@ class EtcdGateway:
                     self.forget_token()  # it may be the reason
                     raise StoreUnreachable(f"etcd has ended a watch: {answer.message}.")
                 if not answer.is_canceled:
-                    self._watch_pace.answered()
+                    self._watch_pace.note_answered()
                 yield answer
             reason = "it was closed"
         except (httpx2.TransportError, httpx2.StreamError, NotEtcd) as error:

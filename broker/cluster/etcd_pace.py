@@ -15,7 +15,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import OutcomeUnknown, StoreUnreachable
+from odradek.broker.environment.env import OutcomeUnknown, StoreUnreachable
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -50,15 +50,15 @@ class Pace:
         try:
             yield
         except (StoreUnreachable, OutcomeUnknown) as error:
-            self.failed(error.message)
+            self.note_failed(error.message)
             raise
         except KafkaError:
-            self.answered()
+            self.note_answered()
             raise
         except BaseException:
-            self.given_up()
+            self.note_given_up()
             raise
-        self.answered()
+        self.note_answered()
 
     async def turn(self, limit_s: float) -> None:
         """Wait until a call may be sent. Its caller notes what becomes of it.
@@ -76,7 +76,7 @@ class Pace:
             with trio.move_on_at(deadline if self._is_probing else min(deadline, self._next_at)):
                 await self._changed.wait()
 
-    def answered(self) -> None:
+    def note_answered(self) -> None:
         """Note that a call was answered, whatever the answer says."""
         if self._failures > 1:
             LOGGER.info(
@@ -87,7 +87,7 @@ class Pace:
         self._failures = 0
         self._change()
 
-    def failed(self, reason: str) -> None:
+    def note_failed(self, reason: str) -> None:
         """Note that a call found no answer."""
         now = trio.current_time()
         self._failures += 1
@@ -102,7 +102,7 @@ class Pace:
         self._next_at = now + drawn(self._rng, min(pause_s, LONGEST_PAUSE_S))
         self._change()
 
-    def given_up(self) -> None:
+    def note_given_up(self) -> None:
         """Note that the caller waits for its call no more."""
         self._change()
 

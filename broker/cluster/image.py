@@ -1,12 +1,13 @@
 """The cluster's metadata at one moment. It is immutable: a reader never sees half of a change."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.config.topic import is_marked_internal
+from odradek.late import dataclass
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 NO_LEADER: Final = -1
@@ -38,6 +39,8 @@ class BrokerImage:
     """The lease of the registration. It distinguishes the runs of a broker."""
     has_transaction_groups: bool = False
     """False for a broker of a version that does not know them."""
+    rack: str | None = None
+    """`broker.rack`: where the broker stands. Replicas are spread over racks."""
     listeners: tuple[Endpoint, ...] = ()
     """`host` and `port` are those of the first. Empty for a broker of a version that had one
     listener, without a name."""
@@ -115,6 +118,8 @@ class ClusterImage:
     controller_epoch: int = 0
     brokers: tuple[BrokerImage, ...] = ()
     """In the order of their ids."""
+    away: tuple[BrokerImage, ...] = ()
+    """Brokers that have been in the cluster, are not registered now, and were not forgotten."""
     revision: int = 0
     """The revision of the metadata store that this shows."""
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
@@ -159,9 +164,6 @@ class ClusterImage:
         """Return this image with topics added or replaced, in the alphabetical order of names."""
         topics = {**self.topics, **{topic.name: topic for topic in added}}
         return self._with(topics)
-
-    def without_topic(self, name: str) -> "ClusterImage":
-        return self._with({key: topic for key, topic in self.topics.items() if key != name})
 
     def _with(self, topics: Mapping[str, TopicImage]) -> "ClusterImage":
         ordered = {name: topics[name] for name in sorted(topics)}

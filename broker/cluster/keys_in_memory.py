@@ -10,13 +10,20 @@ leases have a time calls it first in each call, and its watches when the next le
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 import trio
 
-from odradek.broker.env import Changes, Compacted, Compare, LeaseExpired, Versioned
+from odradek.broker.environment.env import (
+    NO_PUTS,
+    Changes,
+    Compacted,
+    Compare,
+    LeaseExpired,
+    Versioned,
+)
+from odradek.late import dataclass
 
 CHANGES_MAX: Final = 50_000
 """The number of changes of single keys that are kept for watches."""
@@ -68,13 +75,21 @@ class KeysInMemory:
             assert value is not None, key
             self.values[key] = Versioned(value=value, create_revision=create, mod_revision=mod)
 
-    def apply(self, puts: Mapping[str, bytes | None], *, lease: int | None = None) -> None:
-        """Make the next revision."""
+    def apply(
+        self,
+        puts: Mapping[str, bytes | None],
+        *,
+        lease: int | None = None,
+        lasting: Mapping[str, bytes | None] = NO_PUTS,
+    ) -> None:
+        """Make the next revision. The keys of `lasting` are under no lease."""
+        leased = puts.keys() if lease is not None else ()
+        puts = {**puts, **lasting}
         before = self.values.keys() & puts.keys()
         self._set(self.revision + 1, puts)
         for key in puts:
             self._lease_of.pop(key, None)
-            if lease is not None and key in self.values:
+            if lease is not None and key in leased and key in self.values:
                 self._lease_of[key] = lease
         values = {key: self.values.get(key) for key in puts if key in before or key in self.values}
         self._recent.append(Changes(revision=self.revision, values=values))
@@ -149,12 +164,12 @@ class KeysInMemory:
             raise Compacted(f"revision {revision} is forgotten; the oldest is {oldest}")
         return self._recent[revision - oldest]
 
-    async def changed(self) -> None:
+    async def wait_changed(self) -> None:
         """Wait for a new revision, for a new lease, or for `wake`."""
         await self._changed.wait()
 
     def wake(self) -> None:
-        """Let the watches look again."""
+        """Wake the watches, which look again."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -183,7 +198,7 @@ class KeysWatch(AsyncIterator[Changes]):
         await trio.lowlevel.checkpoint()
         while (changes := self._next_changes()) is None:
             with trio.move_on_at(self._next_expiry()) as waited:
-                await self._keys.changed()
+                await self._keys.wait_changed()
             if waited.cancelled_caught and self._expire is not None:
                 await self._expire()
         return changes

@@ -3,19 +3,21 @@
 A log whose directory is gone looks like one that is not made yet: the metadata store has its
 partition, and the disk has nothing. If the partition has no other replica, the broker would make it
 anew, empty. So once a log and its name are on disk, the broker notes in the store that it has made
-it. A log that is noted is never made again without being told; one that is not was never there, or
-not for long enough to hold a record for more than a moment.
+it. Nothing in a log is acknowledged before it is noted. So a log that is noted is never made again
+without being told, and one that is not may be: it was never there, or has acknowledged nothing.
 
     /logs/NODE/          {}: an earlier run has noted all logs that it found
     /logs/NODE/TOPIC_ID  {"partitions": [...]}
 
 A version that does not note its logs leaves none of these keys. The first start of this one notes
-what is there. It cannot know what was lost before.
+what is there. It cannot know what was lost before. A broker without replicas has nothing to find,
+so it writes the first key before it registers, and with that before it gets any.
 
 Only the broker NODE writes its keys. Notes are written in the background, many at once. Those of a
 topic that is deleted, or of a replica that moves away, are removed.
 """
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
@@ -23,24 +25,23 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.store import made_logs_key, pack, unpack
-from odradek.broker.env import Compare, MetaStore, StoreUnreachable
-from odradek.broker.guarded_write import guarded_write
+from odradek.broker.environment.env import Compare, MetaStore, StoreUnreachable
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 SETTLE_SECONDS: Final = 0.05
-"""Logs that are made within this time are noted by one write."""
+"""Logs that are made within this time are noted by one write, unless an answer waits for it."""
 RETRY_SECONDS: Final = 1.0
 AT_ONCE: Final = 50
-"""The keys of one write."""
+"""The keys of one write, and the directories that are flushed before it."""
 
 Partitions = frozenset[int]
 NOTHING: Final[Partitions] = frozenset()
 Flush = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
-"""Waits until directories and their names are on disk. Returns those that are there, or raises
-OSError."""
+"""Waits until directories and their names are on disk. Returns those that are; raises OSError."""
 
 
 class MadeLogs:
@@ -54,6 +55,11 @@ class MadeLogs:
         self._made: dict[UUID, Partitions] = {}
         self._new: dict[tuple[UUID, int], str] = {}
         """The directories of logs that are not noted, and may not be on disk."""
+        self._to_call: dict[tuple[UUID, int], Callable[[], None]] = {}
+        """Called when the log is noted."""
+        self._urgent: dict[tuple[UUID, int], None] = {}
+        """The logs whose first records wait for their note."""
+        self._is_urgent = trio.Event()
         self._changed = trio.Event()
         self._writing = trio.Lock()
         self.is_first_run = True
@@ -66,12 +72,29 @@ class MadeLogs:
         while True:
             try:
                 await made_logs._read()
-                break
+                made_logs._take_over(image)
+                await made_logs._begin(image)
+                return made_logs
             except StoreUnreachable as error:
                 LOGGER.warning("the metadata store does not answer: %s", error)
                 await trio.sleep(RETRY_SECONDS)
-        made_logs._take_over(image)
-        return made_logs
+
+    async def _begin(self, image: ClusterImage) -> None:
+        """Write the first key if there is no log to find. Raises StoreUnreachable."""
+        topics = image.topics.values()
+        partitions = (partition for topic in topics for partition in topic.partitions)
+        if not self.is_first_run or any(self._node_id in each.replicas for each in partitions):
+            return
+        first = made_logs_key(self._node_id)
+        try:
+            absent = Compare(key=first, mod_revision=0)
+            await guarded_write(self._store, [absent], {first: _pack(NOTHING)})
+            await self._read()
+        except StoreUnreachable:
+            raise
+        except KafkaError as error:  # a full disk, say
+            LOGGER.warning("it is not noted that no logs were made here: %s", error)
+        self.is_first_run = first not in self._stored
 
     def _take_over(self, image: ClusterImage) -> None:
         """Take over the notes that are right in an image; the others are to be removed."""
@@ -96,16 +119,28 @@ class MadeLogs:
         """Return True if a log was made here."""
         return index in self._made.get(topic_id, NOTHING)
 
-    def made(self, topic_id: UUID, index: int, directory: str) -> None:
-        """Note soon that a log was made, in a directory that may not be on disk yet."""
-        if not self.has(topic_id, index):
-            self._new[topic_id, index] = directory
-            self._changed.set()
+    def note_made(
+        self, topic_id: UUID, index: int, directory: str, on_noted: Callable[[], None]
+    ) -> None:
+        """Note soon that a log was made, in a directory that may not be on disk yet.
 
-    def gone(self, topic_id: UUID, indexes: Iterable[int]) -> None:
+        It is not noted yet. `on_noted` is called when it is.
+        """
+        self._new[topic_id, index] = directory
+        self._to_call[topic_id, index] = on_noted
+        self._changed.set()
+
+    def hurry(self, topic_id: UUID, index: int) -> None:
+        """Note a log that was made before others: its first records wait for that."""
+        self._urgent[topic_id, index] = None
+        self._is_urgent.set()
+
+    def note_gone(self, topic_id: UUID, indexes: Iterable[int]) -> None:
         """Note soon that logs of a topic are not here any more."""
         for index in indexes:
             self._new.pop((topic_id, index), None)
+            self._to_call.pop((topic_id, index), None)
+            self._urgent.pop((topic_id, index), None)
             if self.has(topic_id, index):
                 self._made[topic_id] -= {index}
                 self._changed.set()
@@ -115,7 +150,8 @@ class MadeLogs:
         level = logging.WARNING
         while True:
             await self._changed.wait()
-            await trio.sleep(SETTLE_SECONDS)
+            with trio.move_on_after(SETTLE_SECONDS):
+                await self._is_urgent.wait()
             try:
                 await self.write(flush)
                 level = logging.WARNING
@@ -128,16 +164,38 @@ class MadeLogs:
     async def write(self, flush: Flush) -> None:
         """Write what is not noted yet. Raises OSError, KafkaError."""
         async with self._writing:
-            await self._write(flush)
+            self._changed = trio.Event()
+            while True:
+                left = await self._flush_some(flush)
+                await self._write_due()
+                if left is not None:
+                    raise OSError(errno.EIO, "the directory is not on disk yet", left)
+                if not self._new:
+                    break
 
-    async def _write(self, flush: Flush) -> None:
-        self._changed = trio.Event()
-        new = dict(self._new)
+    # invariant disk 12
+    async def _flush_some(self, flush: Flush) -> str | None:
+        """Take new logs for noted, the urgent ones first, once their directories are on disk.
+
+        Return a directory that is not.
+        """
+        urgent, self._urgent, self._is_urgent = self._urgent, {}, trio.Event()
+        chosen = [where for where in urgent if where in self._new] or list(self._new)[:AT_ONCE]
+        new = {where: self._new[where] for where in chosen}
         flushed = await flush(new.values())
-        for (topic_id, index), directory in new.items():
-            is_here = self._new.pop((topic_id, index), None) is not None  # not deleted meanwhile
-            if is_here and directory in flushed:
+        left = None
+        for where, directory in new.items():
+            if where not in self._new:
+                continue  # deleted meanwhile
+            if directory in flushed:
+                topic_id, index = where
+                del self._new[where]
                 self._made[topic_id] = self._made.get(topic_id, NOTHING) | {index}
+            else:
+                left = directory
+        return left
+
+    async def _write_due(self) -> None:
         while due := self._due():
             at_once = dict(list(due.items())[:AT_ONCE])
             compares = [
@@ -153,6 +211,8 @@ class MadeLogs:
                 self._stored[key] = partitions or NOTHING, revision
                 if partitions is None:
                     del self._stored[key]
+        for topic_id, index in [where for where in self._to_call if self.has(*where)]:
+            self._to_call.pop((topic_id, index))()
 
     def _due(self) -> dict[str, Partitions | None]:
         """Return the keys that differ from what is here; the one that ends the first run last."""

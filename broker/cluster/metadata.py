@@ -24,8 +24,10 @@ from odradek.broker.cluster.store import (
     CLUSTER,
     CONTROLLER,
     GROUP_CONFIGS,
+    KNOWN_BROKERS,
     PARTITIONS,
     TOPICS,
+    is_adopting,
     pack,
     partition_of_key,
     read_broker,
@@ -34,7 +36,8 @@ from odradek.broker.cluster.store import (
     read_partition,
     read_topic,
 )
-from odradek.broker.env import (
+from odradek.broker.config.settings import ConfigError
+from odradek.broker.environment.env import (
     Compacted,
     Compare,
     MetaStore,
@@ -63,6 +66,7 @@ class ImageBuilder:
         self._cluster_id = ""
         self._controller: tuple[int, int] | None = None
         self._brokers: dict[str, BrokerImage] = {}
+        self._known_brokers: dict[str, BrokerImage] = {}
         self._topics: dict[str, Versioned] = {}
         self._partitions: dict[str, dict[int, PartitionImage]] = {}
         self._touched: dict[str, None] = {}
@@ -100,6 +104,11 @@ class ImageBuilder:
                 self._brokers.pop(key, None)
             else:
                 self._brokers[key] = read_broker(key, stored)
+        elif key.startswith(KNOWN_BROKERS):
+            if stored is None:
+                self._known_brokers.pop(key, None)
+            else:
+                self._known_brokers[key] = read_broker(key, stored)
         elif key.startswith(BROKER_CONFIGS):
             broker = key.removeprefix(BROKER_CONFIGS)
             if stored is None:
@@ -144,11 +153,14 @@ class ImageBuilder:
         self._touched.clear()
         controller_id, controller_epoch = self._controller or (-1, 0)
         brokers = sorted(self._brokers.values(), key=lambda broker: broker.node_id)
+        known = sorted(self._known_brokers.values(), key=lambda broker: broker.node_id)
+        here = {broker.node_id for broker in brokers}
         image = ClusterImage(
             cluster_id=self._cluster_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
             brokers=tuple(brokers),
+            away=tuple(broker for broker in known if broker.node_id not in here),
             revision=revision,
             broker_configs=dict(self._broker_configs),
             group_configs=dict(self._group_configs),
@@ -168,12 +180,19 @@ class ImageBuilder:
 async def find_cluster_id(store: MetaStore, rng: random.Random) -> str:
     """Return the cluster's id. A new store gets one.
 
-    Waits while the store is away. Raises KafkaError if its disk fails.
+    Waits while the store is away. Raises KafkaError if its disk fails, and ConfigError if the
+    metadata of a broker is being moved into the store (`adoption.py`).
     """
     while True:
         try:
             found, _ = await store.range(CLUSTER)
             if CLUSTER in found:
+                if is_adopting(CLUSTER, found[CLUSTER]):
+                    raise ConfigError(
+                        "etcd has a part of the metadata of a broker that is being taken into a "
+                        "cluster: wait for `odradek cluster adopt`, or run it again if it was "
+                        "interrupted."
+                    )
                 cluster_id: str = read_id(CLUSTER, found[CLUSTER])
                 return cluster_id
             new = pack({"id": new_cluster_id(rng)})
@@ -252,7 +271,7 @@ class ClusterMetadata:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Let the block go on when its client disconnects, but not when this broker ends.
+        """Shield the block from a client that disconnects, but not from the end of this broker.
 
         The store may be away for ever: a write whose answer was lost would wait for it.
         """
@@ -303,6 +322,7 @@ class ClusterMetadata:
         await self._publish(apply, self._builder.image(self.image, revision))
 
     async def _publish(self, apply: Apply, image: ClusterImage) -> None:
+        assert self.image.cluster_id in ("", image.cluster_id), (self.image.cluster_id, image)
         # Shielded: half of the roles of an image would be taken otherwise, and the watch that
         # follows would begin after it.
         self.next_image = image
@@ -311,13 +331,13 @@ class ClusterMetadata:
         self.image, self.next_image = image, None
         self._wake()
 
-    async def reached(self, revision: int) -> ClusterImage:
+    async def wait_reached(self, revision: int) -> ClusterImage:
         """Wait until the image shows `revision`, and return it.
 
         Raises KafkaError(BROKER_NOT_AVAILABLE) if this broker stops meanwhile, `OutcomeUnknown` if
         the store turns out not to have that revision.
         """
-        self.heard_of(revision)
+        self.note_revision(revision)
         while self.image.revision < revision:
             if self._is_over:
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This broker stops.")
@@ -331,20 +351,20 @@ class ClusterMetadata:
         await self._moved.wait()
         return self.image
 
-    async def changed(self, after: ClusterImage) -> ClusterImage:
+    async def wait_changed(self, after: ClusterImage) -> ClusterImage:
         """Wait until there is another image than `after`, and return it."""
         while self.image is after:
             await self._moved.wait()
         return self.image
 
-    def heard_of(self, revision: int) -> None:
+    def note_revision(self, revision: int) -> None:
         """Note that the store has reached a revision."""
         self._heard_of = max(self._heard_of, revision)
 
     def is_at(self, revision: int) -> None:
         """Note the revision that the store has now, as far as one of its members knows."""
         self._revision_now = revision
-        self.heard_of(revision)
+        self.note_revision(revision)
 
     async def replace_silent_watches(self) -> None:
         """Replace a watch that does not bring what the store is known to have. Never returns.
@@ -371,7 +391,7 @@ class ClusterMetadata:
                 await self._check_known(shown)
 
     async def _check_known(self, known: int) -> None:
-        """Go back to the revision of the store if it is older than what is known of it."""
+        """Take the store's revision if it is older than what is known of the store."""
         try:
             _, revision = await self._store.range(CLUSTER)
         except KafkaError:

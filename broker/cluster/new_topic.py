@@ -1,9 +1,9 @@
 """Checks of new topics and of new partitions, without effects."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NAME_MAX_CHARACTERS: Final = 249

@@ -16,8 +16,9 @@ import msgpack
 from crc32c import crc32c
 
 from odradek.broker.cluster.store_embedded import NAMES
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.files import sync_file
+from odradek.late import dataclass
 
 NODE: Final = "node.meta"
 BESIDE: Final = "node.meta.tmp"
@@ -28,6 +29,15 @@ class WrongDirectory(Exception):
     """The data directory belongs to another broker: one sentence for a person."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIdentity:
+    """The content of `node.meta`."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
 async def claim_directory(
     disk: Disk, directory: str, *, cluster_id: str, node_id: int, rng: random.Random
 ) -> str:
@@ -36,41 +46,56 @@ async def claim_directory(
     Raises `WrongDirectory`, OSError.
     """
     disk.mkdir(directory)
-    found = await _read(disk, directory)
+    found = await read_identity(disk, directory)
     if found is None:
         for name in NAMES:
             if disk.exists(f"{directory}/{name}"):
                 raise WrongDirectory(
-                    f"{directory} is that of a broker without a cluster: it has {name}. Start this "
-                    "one with an empty directory, or leave out etcd.endpoints."
+                    f"{directory} is that of a broker without a cluster: it has {name}. Take it "
+                    "into the cluster with `odradek cluster adopt`, start this one with an empty "
+                    "directory, or leave out etcd.endpoints."
                 )
-        directory_id = f"{rng.getrandbits(128):032x}"
-        await _write(disk, directory, cluster_id, node_id, directory_id)
-        return directory_id
-    if found["cluster_id"] != cluster_id:
+        found = new_identity(cluster_id, node_id, rng)
+        await write_identity(disk, directory, found)
+        return found.directory_id
+    if found.cluster_id != cluster_id:
         raise WrongDirectory(
-            f"{directory} belongs to the cluster {found['cluster_id']}, and etcd has the cluster "
+            f"{directory} belongs to the cluster {found.cluster_id}, and etcd has the cluster "
             f"{cluster_id}. Check etcd.endpoints and etcd.key.prefix, or use another directory."
         )
-    if found["node_id"] != node_id:
+    if found.node_id != node_id:
         raise WrongDirectory(
-            f"{directory} belongs to node.id {found['node_id']}, not {node_id}. Give the broker "
+            f"{directory} belongs to node.id {found.node_id}, not {node_id}. Give the broker "
             "that node.id, or another directory."
         )
-    found_id: str = found["directory_id"]
-    return found_id
+    return found.directory_id
+
+
+def new_identity(cluster_id: str, node_id: int, rng: random.Random) -> NodeIdentity:
+    """Return the identity of a directory that has none."""
+    directory_id = f"{rng.getrandbits(128):032x}"
+    return NodeIdentity(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
 
 
 def check_alone(disk: Disk, directory: str) -> None:
     """Check the directory of a broker that is alone. Raises `WrongDirectory`."""
     if disk.exists(f"{directory}/{NODE}"):
+        if any(disk.exists(f"{directory}/{name}") for name in NAMES):
+            raise WrongDirectory(
+                f"{directory} is being taken into a cluster: run `odradek cluster adopt` again, or "
+                "set etcd.endpoints if that has ended."
+            )
         raise WrongDirectory(
             f"{directory} is that of a broker of a cluster: it has {NODE}. Set etcd.endpoints, or "
             "use another directory."
         )
 
 
-async def _read(disk: Disk, directory: str) -> dict[str, Any] | None:
+async def read_identity(disk: Disk, directory: str) -> NodeIdentity | None:
+    """Return the identity of a data directory; None if it has none.
+
+    Raises `WrongDirectory` if it is damaged, OSError.
+    """
     path = f"{directory}/{NODE}"
     if not disk.exists(path):
         return None
@@ -82,14 +107,22 @@ async def _read(disk: Disk, directory: str) -> dict[str, Any] | None:
     if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
         raise WrongDirectory(f"{path} is damaged. Restore it, or use an empty directory.")
     content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
-    return content
+    return NodeIdentity(
+        cluster_id=content["cluster_id"],
+        node_id=content["node_id"],
+        directory_id=content["directory_id"],
+    )
 
 
-async def _write(
-    disk: Disk, directory: str, cluster_id: str, node_id: int, directory_id: str
-) -> None:
+async def write_identity(disk: Disk, directory: str, identity: NodeIdentity) -> None:
+    """Write the identity of a data directory, durably. Raises OSError."""
     content: bytes = msgpack.packb(
-        {"version": 1, "cluster_id": cluster_id, "node_id": node_id, "directory_id": directory_id}
+        {
+            "version": 1,
+            "cluster_id": identity.cluster_id,
+            "node_id": identity.node_id,
+            "directory_id": identity.directory_id,
+        }
     )
     beside = f"{directory}/{BESIDE}"
     if disk.exists(beside):

@@ -16,12 +16,12 @@ from itertools import islice
 from typing import Final
 
 from odradek.broker.cluster.election import without
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.store import GUARDS, broker_key, write_of_partitions
-from odradek.broker.env import Compare, MetaStore
-from odradek.broker.guarded_write import guarded_write
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.environment.env import Compare, MetaStore
+from odradek.broker.values.topic_partition import TopicPartition
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ async def leave_sets(
         compares, puts = write_of_partitions(image, dict(islice(waiting.items(), at_once)))
         compares.append(Compare(key=broker_key(node_id), mod_revision=0))
         _, revision = await guarded_write(store, compares, puts)
-        await metadata.reached(revision)
+        await metadata.wait_reached(revision)
     return False
 
 

@@ -29,7 +29,7 @@ from odradek.broker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 
 
 def begun(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
@@ -71,6 +71,9 @@ def complete(
     target = tuple(node for node in partition.replicas if node not in partition.removing)
     isr = [node for node in partition.isr if node in target]
     is_enough = len(isr) >= min(min_isr, len(target))
+    # invariant administration 3: A move removes a replica only when all new ones are in sync, and
+    # enough of the target for acks=all.
+    # plant a move ends before the new replica is in sync
     if not is_enough or not set(partition.arriving) <= set(isr):
         return None
     return _settled(partition, target, brokers, min_isr)

@@ -12,12 +12,12 @@ from typing import Final
 import trio
 
 from odradek.broker.cluster.election import elect, led_by_first, unclean
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.store import BROKERS, write_of_partitions
-from odradek.broker.env import MetaStore
-from odradek.broker.guarded_write import guarded_write
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.environment.env import MetaStore
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class RequestedElections:
                 except KafkaError as error:
                     outcomes |= dict.fromkeys(rest, error)
                     return outcomes
-                await self._metadata.reached(revision)
+                await self._metadata.wait_reached(revision)
                 if is_written:  # else something has changed: plan again
                     for where, elected in planned.items():
                         _report_loss(image.partition(*where), where, elected)
@@ -96,7 +96,7 @@ class RequestedElections:
         Raises KafkaError if the metadata store does not answer.
         """
         brokers, _ = await self._store.range(BROKERS)
-        await self._metadata.reached(max(broker.mod_revision for broker in brokers.values()))
+        await self._metadata.wait_reached(max(broker.mod_revision for broker in brokers.values()))
 
     async def _write(
         self, image: ClusterImage, planned: Mapping[TopicPartition, PartitionImage]

@@ -10,13 +10,13 @@ from typing import Final
 
 import trio
 
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import begun, revert
-from odradek.broker.cluster.store import broker_key, write_of_partitions
-from odradek.broker.env import Compare, MetaStore
-from odradek.broker.guarded_write import guarded_write
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.cluster.store import CONTROLLER, broker_key, write_of_partitions
+from odradek.broker.environment.env import Compare, MetaStore
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 AT_ONCE: Final = 50
@@ -48,32 +48,46 @@ class RequestedMoves:
         """
         rest = dict(wanted)
         outcomes: Outcomes = {}
+        is_fresh = False
         with trio.move_on_after(max(0, timeout_ms) / 1000):
             while rest:
                 await trio.lowlevel.checkpoint()
                 image = self._metadata.image
                 planned: dict[TopicPartition, PartitionImage] = {}
+                refused: Outcomes = {}
                 for where in list(islice(rest, AT_ONCE)):
                     try:
                         changed = planned_move(
                             image, where, rest[where], may_change_factor=may_change_factor
                         )
                     except KafkaError as error:
-                        outcomes[where] = error
-                        del rest[where]
+                        refused[where] = error
                         continue
                     if changed == image.partition(*where):
                         outcomes[where] = None
                         del rest[where]
                     else:
                         planned[where] = changed
-                if not planned:
-                    continue
                 try:
+                    # invariant administration 5: An answer that is final for a client does not rest
+                    # on an image that is behind: the broker reads the metadata store first.
+                    # plant a move is refused for good for a broker that the image does not show yet
+                    if refused and not is_fresh:
+                        # Clients repeat none of this, so an older image than the request is no
+                        # reason: it may lack a broker, a topic, or a move that is to be cancelled.
+                        _, revision = await self._store.range(CONTROLLER)
+                        await self._metadata.wait_reached(revision)
+                        is_fresh = True
+                        continue
+                    outcomes |= refused
+                    for where in refused:
+                        del rest[where]
+                    if not planned:
+                        continue
                     is_written, revision = await self._write(image, planned)
                 except KafkaError as error:
                     return outcomes | dict.fromkeys(rest, error)
-                await self._metadata.reached(revision)
+                await self._metadata.wait_reached(revision)
                 if is_written:  # else something has changed: plan again
                     for where in planned:
                         outcomes[where] = None

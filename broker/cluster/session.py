@@ -19,8 +19,14 @@ import trio
 
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, pack_broker, read_broker, read_fields
-from odradek.broker.env import Compare, LeaseExpired, MetaStore, Versioned
+from odradek.broker.cluster.store import (
+    broker_key,
+    known_broker_key,
+    pack_broker,
+    read_broker,
+    read_fields,
+)
+from odradek.broker.environment.env import Compare, LeaseExpired, MetaStore, Versioned
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -104,7 +110,7 @@ class Session:
                         return
                 elif trio.current_time() > deadline:
                     raise self._taken_by(key, found)
-                self._metadata.heard_of(revision)
+                self._metadata.note_revision(revision)
             except (KafkaError, LeaseExpired) as error:
                 LOGGER.warning("this broker cannot register yet: %s", error)
             await trio.sleep(RETRY_SECONDS)
@@ -154,7 +160,7 @@ class Session:
         if found is not None:
             same = Compare(key=key, mod_revision=found.mod_revision)
             _, revision = await self._store.txn([same], {key: None})
-            await self._metadata.reached(revision)
+            await self._metadata.wait_reached(revision)
         if not await self._before_registering():
             return False
         asked_at = trio.current_time()
@@ -162,15 +168,21 @@ class Session:
         self._granted[lease] = None
         # The image may show the registration before its answer is here.
         self._broker = replace(self._broker, lease=lease)
-        value = pack_broker(self._broker, self._directory_id)
+        broker = self._broker
+        value = pack_broker(broker, self._directory_id)
         absent = Compare(key=key, mod_revision=0)
-        is_ours, revision = await self._store.txn([absent], {key: value}, lease=lease)
+        # A broker that is alone cannot be away for others, and writes nothing when it starts.
+        known = known_broker_key(broker.node_id)
+        lasting: dict[str, bytes | None] = {known: value} if broker.peer_port else {}
+        is_ours, revision = await self._store.txn(
+            [absent], {key: value}, lease=lease, lasting=lasting
+        )
         if not is_ours:
             return False
         self._lease = lease
         self._kept_at = asked_at
         self.epoch = revision
-        await self._metadata.reached(revision)
+        await self._metadata.wait_reached(revision)
         return True
 
     async def run(self) -> None:
@@ -213,7 +225,7 @@ class Session:
         self._broker = replace(self._broker, is_leaving=True)
         value = pack_broker(self._broker, self._directory_id)
         _, revision = await self._store.txn([self.guard], {key: value}, lease=self._lease)
-        await self._metadata.reached(revision)
+        await self._metadata.wait_reached(revision)
 
     async def close(self) -> None:
         """End the registration: others need not wait for the lease. Raises KafkaError."""

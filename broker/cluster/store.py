@@ -1,8 +1,9 @@
 """The keys of the metadata store, and their values in msgpack.
 
-    /cluster            {"id": ...}
+    /cluster            {"id": ...}, and "adopting" while a broker's metadata is being moved here
     /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port", "directory",
-                         "leaving", "lease", "groups"}
+                         "leaving", "lease", "groups", "rack"}
+    /known/ID           the same for each broker that was registered, until it is forgotten
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
                          "unfinished"}
@@ -42,8 +43,8 @@ from odradek.broker.cluster.image import (
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.topic import TOPIC_SETTINGS
-from odradek.broker.env import Compare, Unreadable, Versioned
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.environment.env import Compare, Unreadable, Versioned
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ DELETIONS: Final = "/deletions/"
 PARTITIONS: Final = "/partitions/"
 MADE_LOGS: Final = "/logs/"
 BROKERS: Final = "/brokers/"
+KNOWN_BROKERS: Final = "/known/"
 CONTROLLER: Final = "/controller"
 BROKER_CONFIGS: Final = "/configs/brokers/"
 GROUP_CONFIGS: Final = "/configs/groups/"
@@ -129,6 +131,9 @@ def configs_of(value: Any) -> dict[str, str]:
 
 
 def pack_partition(partition: PartitionImage) -> bytes:
+    assert partition.leader in (NO_LEADER, *partition.isr), partition
+    assert set(partition.isr) <= set(partition.replicas), partition
+    assert len(set(partition.replicas)) == len(partition.replicas), partition
     return pack(
         {
             "leader": partition.leader,
@@ -175,6 +180,7 @@ def read_partition(key: str, stored: Versioned) -> PartitionImage:
             isr=_nodes(fields["isr"]),
             elr=_nodes(fields.get("elr", [])),
             last_leader=_int32(fields.get("last", NO_LEADER)),
+            # invariant administration 4
             adding=_nodes(fields.get("adding", [])),
             removing=_nodes(fields.get("removing", [])),
             epoch=stored.mod_revision,
@@ -183,6 +189,10 @@ def read_partition(key: str, stored: Versioned) -> PartitionImage:
 
 def broker_key(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def known_broker_key(node_id: int) -> str:
+    return f"{KNOWN_BROKERS}{node_id}"
 
 
 def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
@@ -196,6 +206,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "leaving": broker.is_leaving,
             "lease": broker.lease,
             "groups": broker.has_transaction_groups,
+            **({} if broker.rack is None else {"rack": broker.rack}),
             "listeners": [[each.name, each.host, each.port] for each in broker.listeners],
         }
     )
@@ -205,7 +216,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
     with reading(key):
         fields = fields_of(stored)
         return BrokerImage(
-            node_id=_int32(int(key.removeprefix(BROKERS))),
+            node_id=_int32(int(key.rpartition("/")[2])),
             host=_text(fields["host"]),
             port=_int32(fields["port"]),
             peer_host=_text(fields["peer_host"]),
@@ -214,6 +225,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
             is_leaving=bool(fields["leaving"]),
             lease=_typed(fields.get("lease", 0), int),
             has_transaction_groups=bool(fields.get("groups", False)),
+            rack=_text(fields["rack"]) if "rack" in fields else None,
             listeners=tuple(
                 Endpoint(name=_text(name), host=_text(host), port=_int32(port))
                 for name, host, port in _typed(fields.get("listeners", []), list)
@@ -225,6 +237,11 @@ def read_id(key: str, stored: Versioned) -> Any:
     """Return the id in the value of `/cluster` or `/controller`. Raises `Unreadable`."""
     with reading(key):
         return _typed(fields_of(stored)["id"], str if key == CLUSTER else int)
+
+
+def is_adopting(key: str, stored: Versioned) -> bool:
+    """Return True if a broker's metadata is being moved here. Raises `Unreadable`."""
+    return "adopting" in read_fields(key, stored)
 
 
 def read_configs(key: str, stored: Versioned) -> dict[str, str]:

@@ -37,11 +37,11 @@ from odradek.broker.cluster.two_copies import (
     encode_record,
     merge,
 )
-from odradek.broker.env import Changes, Compare, Disk, File, Versioned
+from odradek.broker.environment.env import NO_PUTS, Changes, Compare, Disk, File, Versioned
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.files import LOG, parent_of
 from odradek.broker.storage.identity import IDENTITY
-from odradek.broker.topic_partition import partition_of
+from odradek.broker.values.topic_partition import partition_of
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 __all__ = ["COPY", "FILE", "DamagedStore", "EmbeddedStore"]
@@ -105,16 +105,20 @@ class EmbeddedStore:
         puts: Mapping[str, bytes | None],
         *,
         lease: int | None = None,
+        lasting: Mapping[str, bytes | None] = NO_PUTS,
     ) -> tuple[bool, int]:
         async with self._writing, _uninterrupted():
             if not self._keys.hold(compares):
                 return False, self._keys.revision
             if lease is not None:
                 self._keys.check_lease(lease)
-            stored = self._without_leased(puts, lease)
+            assert not puts.keys() & lasting.keys(), (list(puts), list(lasting))
+            stored = {**self._without_leased(puts, lease), **lasting}
+            revision = self._keys.revision + 1
             if stored or not puts:
-                await self._write(encode_record([self._keys.revision + 1, stored]))
-            self._keys.apply(puts, lease=lease)
+                await self._write(encode_record([revision, stored]))
+            self._keys.apply(puts, lease=lease, lasting=lasting)
+            assert self._keys.revision == revision, (self._keys.revision, revision)
             size = self._files[0].size
             if size > max(COMPACT_ABOVE_BYTES, COMPACT_AT_FACTOR * self._snapshot_bytes):
                 await self._compact()
@@ -162,6 +166,9 @@ class EmbeddedStore:
         """Append a record to both files, one after the other, each flushed. Raises KafkaError."""
         # A failed append changes nothing. After a failed flush it is not known what is on disk, so
         # the store accepts nothing more until a restart has read the files (KAFKA-10778).
+        # invariant disk 9: A change of the metadata is in both files before it counts, in one
+        # before the other.
+        # tests/broker/cluster/test_store_embedded.py
         for path, file in zip(self._paths, self._files, strict=True):
             if self._failure is not None:
                 raise _storage_error(path, self._failure)
@@ -268,9 +275,9 @@ def check_not_kafkas(directory: str, names: Iterable[str]) -> None:
     if found:
         raise DamagedStore(
             f"{directory} looks like the data directory of another broker, Apache Kafka: it has "
-            f"{', '.join(found)}. Odradek does not read Kafka's directories. Choose another "
-            "--data-dir; to take topics over, consume them from Kafka and produce them here. If "
-            "the logs are Odradek's all the same, move these files away first."
+            f"{', '.join(found)}. `odradek storage import {directory} --data-dir NEW` makes a data "
+            "directory of it, and leaves it as it is (docs/migrating.md); or choose another "
+            "--data-dir. If the logs are Odradek's all the same, move these files away first."
         )
 
 

@@ -39,7 +39,8 @@ from odradek.broker.cluster.etcd_gateway import NOT_FOUND, EtcdGateway, EtcdRefu
 from odradek.broker.cluster.etcd_pace import drawn
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
+    NO_PUTS,
     Changes,
     Compacted,
     Compare,
@@ -95,12 +96,18 @@ class EtcdStore:
         while True:
             try:
                 version = await self._gateway.version()
-                await self.range(MARK)  # it needs a leader, and the user's permission
+                # An etcd without a leader states its version, and so does one that lets nobody
+                # read. A range needs both: without it the broker would start, and fail at its first
+                # read.
+                await self.range(MARK)
                 break
+            # Brokers and etcd are started in any order, so the broker waits, with one line for all
+            # attempts.
             except StoreUnreachable as error:
                 if not is_waiting:
                     LOGGER.warning("waiting for etcd: %s", error.message)
                 is_waiting = True
+            # Waiting does not change a wrong password or a missing permission.
             except EtcdRefused as error:
                 raise ConfigError(
                     f"{error.message} Check etcd.user, etcd.password, and the user's permissions "
@@ -124,11 +131,15 @@ class EtcdStore:
             request = {
                 **_between(first, after),
                 "limit": str(PAGE_KEYS),
-                "revision": str(revision),  # that of the first page; 0 is the newest
+                # All pages are of the revision of the first (0 is the newest). Otherwise a change
+                # between two pages would give an image that the store never had.
+                "revision": str(revision),
             }
             try:
                 answer = await self._gateway.call("/v3/kv/range", request, read_range(first, after))
             except EtcdRefused as error:
+                # The revision of the first page may have been compacted meanwhile. That is no fault
+                # of the caller: a range from the beginning finds a newer one.
                 if not revision:
                     raise
                 raise StoreUnreachable(f"etcd refuses the rest of a range: {error}") from error
@@ -139,6 +150,8 @@ class EtcdStore:
                 break
             if len(found) > KEYS_MAX:
                 raise StoreUnreachable(f"etcd has more than {KEYS_MAX} keys below {prefix}.")
+            # The smallest key behind the last one. `read_range` has checked that the keys ascend,
+            # so a wrong answer cannot keep this loop where it is.
             first = answer.pairs[-1].key + b"\0"
         found.pop(MARK, None)
         return found, revision
@@ -149,17 +162,24 @@ class EtcdStore:
         puts: Mapping[str, bytes | None],
         *,
         lease: int | None = None,
+        lasting: Mapping[str, bytes | None] = NO_PUTS,
     ) -> tuple[bool, int]:
-        check_operations(compares, puts, self.max_operations)
+        check_operations(compares, {**puts, **lasting}, self.max_operations)
+        assert not puts.keys() & lasting.keys(), (list(puts), list(lasting))
         request = {
             "compare": [
                 condition for compare in compares for condition in self._conditions(compare)
             ],
-            "success": [self._operation(key, value, lease) for key, value in puts.items()],
+            "success": [
+                *(self._operation(key, value, lease) for key, value in puts.items()),
+                *(self._operation(key, value, None) for key, value in lasting.items()),
+            ],
         }
         try:
             answer = await self._gateway.call("/v3/kv/txn", request, read_txn, writes=True)
         except EtcdRefused as error:
+            # etcd refuses the whole transaction if its lease has ended. A caller must know that
+            # from other refusals: it registers again instead of giving up.
             _check_lease(error, lease)
             raise
         return answer.succeeded, answer.header.revision
@@ -171,7 +191,10 @@ class EtcdStore:
 
     async def keep_lease(self, lease: int) -> int:
         request = {"ID": str(lease)}
+        # `keep` and not `call`: a lease must not wait behind slow calls, or the broker loses its
+        # leads although etcd is well.
         kept = await self._gateway.keep("/v3/lease/keepalive", request, read_kept(lease))
+        # etcd answers for a lease that has ended, too, with a time of 0.
         if not kept.ttl_s:
             raise LeaseExpired(f"lease {lease} has expired")
         return kept.header.revision
@@ -180,12 +203,14 @@ class EtcdStore:
         try:
             await self._gateway.call("/v3/lease/revoke", {"ID": str(lease)}, read_any)
         except EtcdRefused as error:
+            # The lease has ended by itself, which is what was wanted.
             if error.status != NOT_FOUND:
                 raise
 
     async def show_progress(self) -> None:
         try:
             await self.txn([], {MARK: b""})
+        # It only hurries the watches. If the write fails, the watch that is silent is replaced.
         except KafkaError as error:
             LOGGER.info("the mark for watches was not written: %s", error)
 
@@ -205,28 +230,37 @@ class EtcdStore:
 
     def changes_of(self, message: WatchAnswer, from_revision: int) -> Iterable[Changes]:
         """Return what a message of a watch says. Raises `Compacted`, `StoreUnreachable`."""
+        # Such a watch would begin at a later revision without a word, and leave changes out.
         if message.compact_revision:
             raise Compacted(f"etcd has forgotten what is before {message.compact_revision}")
         if message.is_canceled:
             self._gateway.forget_token()  # it may be the reason
             raise StoreUnreachable(f"etcd has ended a watch: {message.cancel_reason}.")
+        # The message that a watch was created has etcd's revision of that moment. Events between
+        # `from_revision` and that one are still to come, so it is no progress notice for them. If
+        # there are none, it is one: the caller learns that nothing has changed.
         if message.is_created:
             if message.header.revision < from_revision:
                 yield Changes(revision=from_revision - 1, values={})
         elif not message.events:
             yield Changes(revision=message.header.revision, values={})
+        # A revision may have changed several keys. Its events are in one message, and must count in
+        # one step: half of it would show a topic without some of its partitions.
         for revision, together in groupby(message.events, key=_revision_of):
             values = {self._name(event.key): event.stored for event in together}
             values.pop(MARK, None)
             yield Changes(revision=revision, values=values)
 
     def _key(self, key: str) -> str:
+        assert key.startswith("/"), key  # so that no key leaves the prefix
         return base64.b64encode(f"{self._key_prefix}{key}".encode()).decode()
 
     def _bounds(self, prefix: str) -> tuple[bytes, bytes]:
         """Return the first key that may start with `prefix`, and the first behind all of them."""
         first = f"{self._key_prefix}{prefix}".encode()
-        return first, first[:-1] + bytes([first[-1] + 1])  # no byte of UTF-8 is 255
+        # etcd has no search by prefix, only ranges. No byte of UTF-8 is 255, so adding one to the
+        # last byte never overflows.
+        return first, first[:-1] + bytes([first[-1] + 1])
 
     def _name(self, key: bytes) -> str:
         # Another program may have written a key that is not UTF-8. It is none of ours.
@@ -260,6 +294,7 @@ class _EtcdWatch(AsyncIterator[Changes]):
 
     async def __anext__(self) -> Changes:
         await trio.lowlevel.checkpoint()
+        # A message may hold several revisions, and the first one may hold none.
         while not self._read:
             message = await anext(self._messages)
             self._read.extend(self._store.changes_of(message, self._from_revision))

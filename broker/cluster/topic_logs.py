@@ -14,13 +14,14 @@ from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.records import LZ4_DEFAULT, PRODUCER
 from odradek.broker.config.topic import min_insync_replicas, state_topic_configs, topic_value
+from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
 from odradek.broker.partitions.directories import ForeignDirectory
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import Compression, FlushPolicy, LogConfig
 from odradek.broker.storage.damage import Others
 from odradek.broker.storage.identity import Identity
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import STEPS_PER_TURN, Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import Codec, TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -79,7 +80,7 @@ class LocalTopicLogs:
         wanted = [(topic, index) for topic in image.topics.values() for index in self.here(topic)]
         await self._partitions.begin()
         await self._open(wanted, is_start=True)
-        await self._partitions.all_opened()
+        await self._partitions.run_notes.on_all_open()
         self._partitions.warn_of_strangers()
         self._say_what_begins_anew(len(wanted))
         return len(wanted)
@@ -87,10 +88,12 @@ class LocalTopicLogs:
     async def _is_here(self, topic: TopicImage, index: int) -> bool:
         """Return True if a replica is to be opened; note one whose log is lost.
 
+        - A log that is not noted as made has acknowledged nothing. It is made.
         - A log that is the only one and was made here before is not made again, unless a person has
           given it up.
-        - A replica of which there are others is not made here if it was in sync: what it had is
-          lost, and it must not lead with an empty log.
+        - A replica that was in sync, and of which there are others, is not made here as long as
+          another one is whole: it must not lead with an empty log. If none is, it is made only if
+          it is not noted. An earlier version noted nothing; then a power failure explains it.
         """
         where = TopicPartition(topic.name, index)
         try:
@@ -102,6 +105,11 @@ class LocalTopicLogs:
         partition = topic.partitions[index]
         others = self._others(partition)
         was_made = self._made_logs.has(topic.topic_id, index)
+        # invariant disk 11: A log that was made on this broker and is lost is not made again. An
+        # only replica stays offline until the directory is back, or a person gives it up.
+        # plant an only log that is lost is made anew without a word
+        # plant an only replica that was never noted waits for a person although no power was lost
+        # plant a replica that led last leads again without its log
         if others is Others.NONE:
             if was_made and not self._partitions.directories.is_given_up(where):
                 self._partitions.keep_missing(topic.name, topic.topic_id, index, is_only=True)
@@ -112,9 +120,11 @@ class LocalTopicLogs:
         if node_id not in sets:
             return True
         if others is Others.WHOLE:
-            self._partitions.missing.add(where)
-        elif self._partitions.lacks_records and not was_made:
-            return True  # the power failure explains it, and no other replica is whole
+            self._partitions.run_notes.missing.add(where)
+        elif not was_made and (
+            self._partitions.run_notes.lacks_records or not self._made_logs.is_first_run
+        ):
+            return True
         else:
             self._partitions.keep_missing(topic.name, topic.topic_id, index, is_only=False)
         return False
@@ -149,7 +159,7 @@ class LocalTopicLogs:
             ) from error
 
     def configure(self, topic: TopicImage) -> None:
-        """Let the logs of a topic have the settings that it has now; note them on disk later."""
+        """Apply the settings that a topic has now to its logs; they are noted on disk later."""
         config = log_config(topic, self._config)
         for index in self.here(topic):
             partition = self._partitions.find(TopicPartition(topic.name, index))
@@ -182,6 +192,11 @@ class LocalTopicLogs:
                 # One log that makes no sense must not keep all others from being served. So
                 # anything counts at the start, our own failed assertions as well: a log that
                 # opens wrongly is offline.
+                # invariant files 1: One log that makes no sense takes its partition offline, and no
+                # other.
+                # plant one log that makes no sense keeps the broker from starting
+                # plant a header is read out of fewer bytes than it has
+                # tests/broker/cluster/test_wrong_files.py
                 except Exception as error:
                     if is_start:
                         self._partitions.keep_offline(topic.name, topic.topic_id, index, error)
@@ -215,23 +230,42 @@ class LocalTopicLogs:
         where = TopicPartition(topic.name, index)
         if is_start and not await self._is_here(topic, index):
             return
-        is_only = is_start and self._others(topic.partitions[index]) is Others.NONE
-        begins = is_only and not await self._partitions.directories.has_log(where)
+        directories = self._partitions.directories
+        others = self._others(topic.partitions[index])
+        is_new = not is_start or not await directories.has_log(where)
         try:
-            await open_one()
+            partition = await open_one()
         except ForeignDirectory:
             # This broker may have been about to create the topic when it died. Another one has
             # created it since.
-            if not (is_start and await self._partitions.directories.remove_empty(where)):
+            if not (is_start and await directories.remove_empty(where)):
                 raise
             if not await self._is_here(topic, index):
                 return
-            await open_one()
-        if begins:
+            is_new = True
+            partition = await open_one()
+        if is_start and is_new and others is not Others.WHOLE:
             self._begun_anew.append(str(where))
-        if is_only:
-            await self._partitions.directories.forget_given_up(where)
-        self._made_logs.made(topic.topic_id, index, self._partitions.directories.of(where))
+        if is_start and others is Others.NONE:
+            await directories.forget_given_up(where)
+        await self._note(partition, is_new=is_new)
+
+    async def _note(self, partition: Partition, *, is_new: bool) -> None:
+        """Note that a log is here, before anything in it is acknowledged."""
+        topic_id, index = partition.topic_id, partition.index
+        directory = self._partitions.directories.of(TopicPartition(partition.topic, index))
+
+        def on_noted() -> None:
+            partition.marks.held_by = None
+            partition.update_visible()
+
+        if not self._made_logs.has(topic_id, index):
+            # In what an earlier version made records are acknowledged already.
+            if is_new or not self._made_logs.is_first_run:
+                partition.marks.held_by = partial(self._made_logs.hurry, topic_id, index)
+            self._made_logs.note_made(topic_id, index, directory, on_noted)
+        elif is_new:  # in place of one that is given up, or damaged
+            await self._partitions.directories.flush_names([directory])
 
     def _others(self, partition: PartitionImage) -> Others:
         if len(partition.replicas) == 1:
@@ -251,7 +285,7 @@ class LocalTopicLogs:
 
     async def delete(self, topic: TopicImage, indexes: Sequence[int]) -> None:
         """Remove some logs of a topic, as far as the disk lets it."""
-        self._made_logs.gone(topic.topic_id, indexes)
+        self._made_logs.note_gone(topic.topic_id, indexes)
         try:
             await self._partitions.delete(topic.name, indexes)
         except OSError as error:
@@ -346,6 +380,10 @@ def member_producer_expiration_ms(broker: BrokerConfig) -> int:
 
     Without verification, the state in the partition is all that refuses a late batch.
     """
+    # invariant transaction-groups 7: A late batch of a member that is forgotten is refused by the
+    # coordinator, which the leader asks. Where that is switched off, members are forgotten as late
+    # as others.
+    # plant members are forgotten soon although nothing verifies their batches
     if not broker.transaction_partition_verification_enable:
         return broker.producer_id_expiration_ms
     return min(broker.producer_id_expiration_ms, broker.transaction_group_id_expiration_ms)

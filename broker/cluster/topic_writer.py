@@ -7,6 +7,7 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
     DELETIONS,
@@ -24,8 +25,13 @@ from odradek.broker.cluster.store import (
     topic_key,
 )
 from odradek.broker.config.changes import MIN_ISR, Alter
-from odradek.broker.env import Compare, MetaStore, OutcomeUnknown, StoreUnreachable, Versioned
-from odradek.broker.guarded_write import guarded_write
+from odradek.broker.environment.env import (
+    Compare,
+    MetaStore,
+    OutcomeUnknown,
+    StoreUnreachable,
+    Versioned,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -110,6 +116,7 @@ class TopicWriter:
                 return stored.mod_revision
             if configs.get(MIN_ISR) != before.get(MIN_ISR):
                 fields["min_isr"] = min_isr_of(configs)
+            # invariant settings 2
             same = Compare(key=key, mod_revision=stored.mod_revision)
             is_written, revision = await guarded_write(
                 self._store, [same], {key: pack({**fields, "configs": configs})}

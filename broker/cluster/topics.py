@@ -30,7 +30,6 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.election import assign_replicas
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import (
@@ -44,6 +43,7 @@ from odradek.broker.cluster.new_topic import (
     planned_partition_count,
     shown_name,
 )
+from odradek.broker.cluster.placement import assign_replicas
 from odradek.broker.cluster.topic_writer import TopicWriter, already_changed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.changes import MIN_ISR, Alter
@@ -138,8 +138,6 @@ class ClusterTopics:
                 "when it is needed.",
             )
         async with self._one_change():
-            if wanted.name in self.image.topics:
-                raise _exists(wanted.name)
             topic = await self._decided(wanted.name, lambda: self._planned(wanted))
             if validate_only:
                 return topic
@@ -195,7 +193,7 @@ class ClusterTopics:
         """
         async with self._one_change():
             self._check_registered()
-            topic = self._existing(name)
+            topic = await self._decided(name, lambda: self._existing(name))
             have = len(topic.partitions)
             if name in INTERNAL_TOPICS:
                 raise KafkaError(
@@ -237,7 +235,7 @@ class ClusterTopics:
             revision = await self._writer.alter_configs(
                 topic, alter, lambda configs: self._min_isr(topic, configs)
             )
-            await self._metadata.reached(revision)
+            await self._metadata.wait_reached(revision)
 
     def _min_isr(self, topic: TopicImage, configs: Mapping[str, str]) -> int:
         """Return the min.insync.replicas that is kept with a topic of these settings."""
@@ -260,9 +258,9 @@ class ClusterTopics:
                 f"{name} is an internal topic: it keeps the broker's transactions or groups.",
             )
         async with self._one_change():
-            topic = self._existing(name)
+            topic = await self._decided(name, lambda: self._existing(name))
             brokers = [broker.node_id for broker in self.image.brokers]
-            await self._metadata.reached(await self._writer.delete(topic, brokers))
+            await self._metadata.wait_reached(await self._writer.delete(topic, brokers))
             await self._writer.finish_deletion(topic.topic_id, topic.name, self._logs)
             return topic
 
@@ -274,7 +272,7 @@ class ClusterTopics:
                 yield
 
     def shielded(self) -> AbstractContextManager[None]:
-        """Let a block go on when its client disconnects, as long as this broker runs."""
+        """Shield a block from a client that disconnects, as long as this broker runs."""
         return self._metadata.shielded()
 
     def _existing(self, name: str) -> TopicImage:
@@ -300,18 +298,21 @@ class ClusterTopics:
     async def _decided(self, name: str, decide: Callable[[], T]) -> T:
         """Return what `decide` returns for the change of a topic.
 
-        Brokers that the image lacks may be in the store. Clients do not repeat what is refused for
-        them, so it is refused only by an image that is not older than the request.
+        Brokers and topics that the image lacks may be in the store, and topics that it has may be
+        deleted. Clients do not repeat what is refused for that, so it is refused only by an image
+        that is not older than the request.
         """
         try:
             return decide()
         except KafkaError as error:
-            if error.code not in LACKS_BROKERS:
+            if error.code not in BY_IMAGE:
                 raise
-        await self._metadata.reached(await self._writer.revision_of(name))
+        await self._metadata.wait_reached(await self._writer.revision_of(name))
         return decide()
 
     def _planned(self, wanted: WantedTopic) -> TopicImage:
+        if wanted.name in self.image.topics:
+            raise _exists(wanted.name)
         self._check_registered()
         count = planned_partition_count(
             wanted, default=self._config.num_partitions, brokers=self._broker_ids()
@@ -382,9 +383,9 @@ class ClusterTopics:
                     raise
         except KafkaError as error:
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                await self._metadata.reached(await self._writer.revision_of(topic.name))
+                await self._metadata.wait_reached(await self._writer.revision_of(topic.name))
             raise
-        return await self._metadata.reached(revision)
+        return await self._metadata.wait_reached(revision)
 
     def _partitions(
         self,
@@ -396,7 +397,7 @@ class ClusterTopics:
     ) -> tuple[PartitionImage, ...]:
         """Return new partitions, each led by its first replica."""
         if assigned is None:
-            brokers = self._broker_ids()
+            brokers = [broker for broker in self.image.brokers if not broker.is_leaving]
             first = self._rng.randrange(len(brokers)) if start is None else start
             assigned = assign_replicas(brokers, count, factor, start=first)
         return tuple(
@@ -411,11 +412,13 @@ class ClusterTopics:
         return UUID(int=self._rng.getrandbits(128), version=4)
 
 
-LACKS_BROKERS: Final = (
+BY_IMAGE: Final = (
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""Errors that are final for clients, and wrong when more brokers are registered."""
+"""Errors that are final for clients, and may be wrong if the image is older than the request."""
 NOT_YET: Final = (
     ErrorCode.INVALID_REPLICATION_FACTOR,
     ErrorCode.KAFKA_STORAGE_ERROR,

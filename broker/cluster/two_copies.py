@@ -30,11 +30,13 @@ leaves files that begin differently and are both whole, with the same contents.
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import crc32c
 import msgpack
+
+from odradek.late import dataclass
 
 _HEAD: Final = struct.Struct(">II")
 

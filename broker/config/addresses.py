@@ -5,11 +5,11 @@ sent to. Each name has a security protocol, which is PLAINTEXT for now.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.records import RecordSettings
 from odradek.broker.config.settings import ConfigError, shortened, string
+from odradek.late import dataclass
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 PLAINTEXT: Final = "PLAINTEXT"

@@ -11,7 +11,7 @@ members. The settings that only this broker has are marked `ours`.
 """
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from odradek.broker.config.addresses import AddressSettings
@@ -28,6 +28,7 @@ from odradek.broker.config.settings import (
     string,
     words,
 )
+from odradek.late import dataclass
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -55,6 +56,14 @@ class BrokerConfig(AddressSettings):
         about=(
             "The directory that keeps everything; `--data-dir` overrules it. Unset, it is "
             "./odradek-data."
+        ),
+    )
+
+    broker_rack: str = string(
+        "",
+        about=(
+            "The rack, or zone, in which this broker stands. The replicas of a new partition are "
+            "in different racks, as far as there are enough."
         ),
     )
 

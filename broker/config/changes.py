@@ -5,7 +5,7 @@ INVALID_REQUEST for a broker.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
@@ -13,7 +13,7 @@ from odradek.broker.config.broker import (
     BrokerConfig,
     broker_settings,
 )
-from odradek.broker.config.group import check_group_configs
+from odradek.broker.config.consumer_group_settings import check_group_configs
 from odradek.broker.config.live import ALL_BROKERS, DYNAMIC
 from odradek.broker.config.settings import (
     ConfigError,
@@ -25,6 +25,7 @@ from odradek.broker.config.settings import (
 )
 from odradek.broker.config.settling import COARSER, RENAMED
 from odradek.broker.config.topic import TOPIC_SETTINGS, check_topic_configs, topic_value
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 

@@ -51,11 +51,14 @@ DYNAMIC: Final = frozenset(
         "message.max.bytes",
         "min.insync.replicas",
         "producer.id.expiration.ms",
+        "transaction.abort.on.disconnect",
         "transaction.partition.verification.enable",
+        "transaction.two.phase.commit.enable",
         *UNUSED_LIVE,
     }
 )
-"""The settings that can be changed while the broker runs: those of Kafka that exist here."""
+"""The settings that can be changed while the broker runs: those of Kafka that exist here, and two
+about transactions that Kafka reads at its start or does not have."""
 
 
 class LiveConfig:
@@ -69,8 +72,13 @@ class LiveConfig:
         """The changes for this broker."""
         self.of_all: Configs = NO_CONFIGS
         """The changes for all brokers."""
-        self.on_change: Callable[[BrokerConfig], None] = _ignore
+        self._followers: list[Callable[[BrokerConfig], None]] = []
         self._unused = UnusedNotes()
+
+    def call_with_each(self, follow: Callable[[BrokerConfig], None]) -> None:
+        """Call `follow` with the settings of now, and again whenever they have changed."""
+        self._followers.append(follow)
+        follow(self.now)
 
     def take(self, changes: Mapping[str, Configs]) -> bool:
         """Take the changes that an image has, by broker. Return True if a value is another now."""
@@ -81,7 +89,8 @@ class LiveConfig:
         self.now = now
         self._unused.note((name, it, value_of(now, name)) for name, it in UNUSED.items())
         if is_other:
-            self.on_change(now)
+            for follow in self._followers:
+                follow(now)
         return is_other
 
     def log_overruled(self) -> None:
@@ -118,7 +127,3 @@ def _values(configs: Configs) -> dict[str, Value]:
         except ConfigError as error:
             LOGGER.warning("a change in the metadata store has no effect: %s", error)
     return values
-
-
-def _ignore(_config: BrokerConfig) -> None:
-    """Do nothing: nobody needs to know."""

@@ -10,10 +10,10 @@ where Java takes an empty text, and the last of the two.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.settings import ConfigError, nearest_name, unknown_name
+from odradek.late import dataclass
 
 _NAME_AND_VALUE: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)(?:[ \t\f]*[=:]|[ \t\f])?(.*)", re.S)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|\Z)", re.S)

@@ -1,10 +1,10 @@
 """The broker's settings of reading and of compression, with Kafka's bounds."""
 
-from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.config.groups import ConsumerGroupSettings, groups_last
+from odradek.broker.config.broker_groups import ConsumerGroupSettings, groups_last
 from odradek.broker.config.settings import Setting, int32, settings_of, string
+from odradek.late import dataclass
 
 PRODUCER: Final = "producer"
 COMPRESSION_TYPES: Final = (PRODUCER, "uncompressed", "zstd", "lz4", "snappy", "gzip")

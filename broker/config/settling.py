@@ -1,13 +1,13 @@
 """The configuration that the sources of a broker's settings give: files, and the command line."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.broker import HOUR_MS, MINUTE_MS, BrokerConfig, broker_settings
 from odradek.broker.config.properties import Given, unknown_settings
 from odradek.broker.config.settings import ConfigError, Value
 from odradek.broker.config.together import check_together
+from odradek.late import dataclass
 
 # Kafka's coarser spellings of the same settings: name -> (setting, milliseconds in one of them)
 COARSER: Final[dict[str, tuple[str, int]]] = {

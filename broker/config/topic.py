@@ -8,7 +8,6 @@ would be a promise that is not kept: `remote.storage.enable=true`,
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.broker.config.broker import (
@@ -38,6 +37,7 @@ from odradek.broker.config.settings import (
     text_of,
 )
 from odradek.broker.config.unused import NOT_THROTTLED, NOT_TIERED, UNUSED
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
@@ -217,14 +217,6 @@ def topic_value(name: str, configs: Mapping[str, str], broker: BrokerConfig) -> 
     if setting.broker_name is not None:
         return value_of(broker, setting.broker_name)
     return setting.setting.default
-
-
-def has_broker_value(name: str, broker: BrokerConfig) -> bool:
-    """Return True if the broker's setting behind this one differs from its default."""
-    broker_name = TOPIC_SETTINGS[name].broker_name
-    if broker_name is None:
-        return False
-    return value_of(broker, broker_name) != broker_settings()[broker_name].default
 
 
 def about_topic(name: str) -> str:

@@ -10,7 +10,6 @@ that it has no effect.
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.config.settings import (
@@ -23,6 +22,7 @@ from odradek.broker.config.settings import (
     int64,
     settings_of,
 )
+from odradek.late import dataclass
 
 LOGGER: Final = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ synchronous, so that the records of a partition stand in the order in which they
 waiting for the disk (and, in a cluster, for the replicas) is a call of its own.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from odradek.protocol.record import BatchBuilder, Record
+from odradek.protocol.record import BatchBuilder
 from odradek.protocol.schema import Buffer
 
 
@@ -27,9 +27,6 @@ class StatePartition(Protocol):
     def leader_epoch(self) -> int:
         """The leader epoch of this broker, which is the coordinator epoch of its decisions."""
 
-    def append_records(self, records: Sequence[Record]) -> AppendedOffsets:
-        """Append one batch. Raises KafkaError; then nothing of it was written."""
-
     def append_batch(
         self,
         batch: BatchBuilder,
@@ -40,22 +37,20 @@ class StatePartition(Protocol):
         is_transactional: bool = False,
         verified_after: int | None = None,
     ) -> AppendedOffsets:
-        """Append a batch that is not built yet, whose records have times. Raises the same.
+        """Append a batch that is not built yet, whose records have times.
 
-        `verified_after` is as in `Partition.append_from_client`.
+        `verified_after` is as in `Leader.append_from_client`. Raises KafkaError; then nothing of it
+        was written.
         """
 
-    async def flushed(self, next_offset: int) -> None:
-        """Wait until everything below `next_offset` is durable.
+    async def wait_committed(self, next_offset: int | None = None) -> None:
+        """Wait until everything below `next_offset` is durable; without it, all that is here.
 
         Raises KafkaError; then the records may or may not survive.
         """
 
-    async def settled(self) -> None:
-        """Wait until everything that the partition has is durable. Raises as `flushed`."""
-
     async def prove_lead(self) -> None:
-        """Wait for proof that this broker leads the partition after the call (`barrier.py`).
+        """Wait for proof that this broker leads the partition after the call.
 
         Raises KafkaError.
         """

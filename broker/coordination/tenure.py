@@ -9,6 +9,7 @@ KAFKA-9307, KAFKA-15468, KAFKA-5280). The leader epoch is the coordinator epoch 
 `Tenures` holds the tenures of one state topic and the rules of loading.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
@@ -64,18 +65,21 @@ class Tenure:
         self._scopes: Final[dict[trio.CancelScope, None]] = {}
 
     @contextmanager
-    def bound(self, *, shield: bool = False) -> Iterator[None]:
-        """Cancel the block, without an exception, when the tenure ends."""
-        with trio.CancelScope(shield=shield) as scope:
+    def bound(
+        self, *, shield: bool = False, deadline: float = math.inf
+    ) -> Iterator[trio.CancelScope]:
+        """Cancel the block, without an exception, when the tenure ends, or at the deadline."""
+        with trio.CancelScope(shield=shield, deadline=deadline) as scope:
+            # invariant tenures 1
             if self.is_over:
                 scope.cancel()
             self._scopes[scope] = None
             try:
-                yield
+                yield scope
             finally:
                 del self._scopes[scope]
 
-    async def flushed(self, next_offset: int) -> None:
+    async def wait_committed(self, next_offset: int) -> None:
         """Wait until everything below `next_offset` is durable.
 
         Raises KafkaError: what the partition raises, NOT_COORDINATOR if the tenure has ended, or
@@ -85,8 +89,14 @@ class Tenure:
         # Shielded from a client that disconnects: the record is in the log and may survive, and
         # memory must follow it. After the end of the tenure memory must not follow: another
         # coordinator may have decided otherwise meanwhile (KAFKA-9307).
-        with self.bound(shield=True), trio.move_on_after(DURABLE_SECONDS) as waiting:
-            await self.partition.flushed(next_offset)
+        # invariant tenures 1: What belongs to a tenure ends with it: nothing that began before it
+        # ended may append or send after it.
+        # plant KAFKA-9235
+        # plant a completion goes on after its tenure has ended
+        # plant a decision of a tenure that has ended is written under the next one
+        deadline = trio.current_time() + DURABLE_SECONDS
+        with self.bound(shield=True, deadline=deadline) as waiting:
+            await self.partition.wait_committed(next_offset)
         self.check()
         if waiting.cancelled_caught:
             message = f"{self.name} has no record on enough replicas after {DURABLE_SECONDS:g} s"
@@ -97,9 +107,10 @@ class Tenure:
 
         Without an append nothing else shows it: a coordinator that is cut off from the others does
         not know yet that one of them has taken its place, and may have decided differently. Raises
-        KafkaError, as `flushed`.
+        KafkaError, as `wait_committed`.
         """
         try:
+            # invariant tenures 3
             await self.partition.prove_lead()
         except KafkaError as error:
             raise KafkaError(LOG_ERRORS.get(error.code, error.code), error.message) from error
@@ -151,6 +162,8 @@ class Tenures(Generic[T]):
         tenure = self._begin(self._state_partitions.get(index), self._name(index))
         # Loads of two elections may run in any order. The older one must not replace what the newer
         # one has read (KAFKA-15468).
+        # invariant tenures 2: An older leader epoch never replaces the tenure of a newer one.
+        # plant KAFKA-15468
         previous = self._tenures.get(index)
         if previous is not None and previous.coordinator_epoch > tenure.coordinator_epoch:
             return
@@ -160,7 +173,7 @@ class Tenures(Generic[T]):
             with tenure.bound():
                 # A decision that is read here may be lost if this broker loses the lead before its
                 # followers have it. Markers that were sent for it would tear its transaction.
-                await tenure.partition.settled()
+                await tenure.partition.wait_committed()
                 async with self._loading:
                     await read(tenure)
                 tenure.is_loaded = True
@@ -178,6 +191,9 @@ class Tenures(Generic[T]):
         owner, and those of this partition none of what was decided for them.
         """
         for count, identifier in enumerate(identifiers, 1):
+            # invariant tenures 4: A coordinator acts on no id that another partition keeps.
+            # plant a coordinator takes up the transactions of another partition
+            # plant a coordinator takes up the groups of another partition
             name = self._name(self.index_of(identifier))
             if name != tenure.name:
                 raise MisplacedRecords(tenure.name, identifier, name)
@@ -214,7 +230,7 @@ class Tenures(Generic[T]):
         return self._tenures.get(index)
 
     def __iter__(self) -> Iterator[T]:
-        """Go through all tenures; they may begin and end meanwhile."""
+        """Yield all tenures; they may begin and end meanwhile."""
         return (tenure for tenure in list(self._tenures.values()) if not tenure.is_over)
 
     @property

@@ -18,27 +18,26 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.coordination.runtime import AppendingProducer
 from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.coordination.tenure import Tenures
-from odradek.broker.env import Clock
-from odradek.broker.group.checks import check_joining, check_named
-from odradek.broker.group.consumer.commits import check_commit, check_fetch
-from odradek.broker.group.consumer.members import TopicShapes
-from odradek.broker.group.consumers import ConsumerGroups
-from odradek.broker.group.deletion import delete_groups, delete_offsets
-from odradek.broker.group.expiry import expired_entries
+from odradek.broker.environment.env import Clock
+from odradek.broker.environment.turns import Turns
+from odradek.broker.group.changes import TransactionEnded
+from odradek.broker.group.classic_group import ClassicGroup
+from odradek.broker.group.consumer.consumer_group import TopicShapes
+from odradek.broker.group.consumer.epoch_checks import check_fetch
+from odradek.broker.group.consumer.state import ConsumerEvent
+from odradek.broker.group.consumer_group_requests import ConsumerGroups
+from odradek.broker.group.group_deletion import delete_groups, delete_offsets
+from odradek.broker.group.group_log import Surroundings
 from odradek.broker.group.limits import (
     GROUP_ID_MAX_BYTES,
-    MEMBERSHIP_MAX_BYTES,
-    OFFSETS_MAX_BYTES,
     ConsumerGroupConfig,
     GroupConfig,
 )
-from odradek.broker.group.live import LiveGroup
-from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offset_answers import accepted_offsets, fetched_offset, known_partitions
-from odradek.broker.group.rebalance import Surroundings
-from odradek.broker.group.requests import (
+from odradek.broker.group.live_classic_group import LiveClassicGroup
+from odradek.broker.group.member_requests import (
     Claim,
     Committing,
     FetchedOffset,
@@ -49,11 +48,12 @@ from odradek.broker.group.requests import (
     Syncing,
     UnnamedRefusalError,
 )
-from odradek.broker.group.store import PartitionOffset
+from odradek.broker.group.offset_answers import accepted_offsets, fetched_offset, known_partitions
+from odradek.broker.group.request_checks import check_joining, check_named
+from odradek.broker.group.room import GroupRoom
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, state_partition
 
@@ -89,7 +89,8 @@ class GroupCoordinator:
             state_partitions,
             lambda partition, name: GroupTenure(partition, name, around),
         )
-        self.consumers: Final = ConsumerGroups(self._tenures, around)
+        self._room: Final = GroupRoom(self._tenures)
+        self.consumers: Final = ConsumerGroups(self._tenures, self._room, around)
         """The groups of the new protocol."""
 
     # the life of a coordinator
@@ -130,8 +131,9 @@ class GroupCoordinator:
     async def join_group(self, joining: Joining) -> Joined:
         """Join a group, which is made if it is not there.
 
-        Raises KafkaError: as `LiveGroup.join`, and INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT,
-        INVALID_REQUEST, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED, POLICY_VIOLATION.
+        Raises KafkaError: as `LiveClassicGroup.join`, and INVALID_GROUP_ID,
+        INVALID_SESSION_TIMEOUT, INVALID_REQUEST, UNKNOWN_MEMBER_ID, GROUP_MAX_SIZE_REACHED,
+        POLICY_VIOLATION.
         """
         check_named(joining.group_id)
         config = self._config
@@ -143,24 +145,25 @@ class GroupCoordinator:
             )
         check_joining(joining)
         tenure = self._tenure_of(joining.group_id)
-        consumer = tenure.consumers.get(joining.group_id)
+        consumer = tenure.consumer(joining.group_id)
         if consumer is not None and consumer.group.members:
             joined = await self._join_consumers(joining)
             if joined is not None:
                 return joined
             # The group has become a classic one, or an empty one, meanwhile.
             tenure = self._tenure_of(joining.group_id)
-        if joining.group_id in tenure.consumers:
-            self.consumers.make_way(tenure, joining)
-        live = tenure.groups.get(joining.group_id)
-        if live is not None:
-            self._check_membership(joining)
-            return await live.join(joining)
-        if joining.member_id:
+            consumer = tenure.consumer(joining.group_id)
+        live = tenure.classic(joining.group_id)
+        if live is None and joining.member_id:
             raise _unknown_member(joining.group_id)
-        self._check_membership(joining)
-        self.consumers.check_one_more_group()
-        live = tenure.group(joining.group_id)
+        if consumer is not None:
+            consumer.bury(ConsumerEvent.JOIN_CLASSIC)
+        if not joining.member_id:
+            self._room.check_members()
+        if live is not None:
+            return await live.join(joining)
+        self._room.check_one_more_group()
+        live = tenure.begin_classic(joining.group_id)
         try:
             return await live.join(joining)
         finally:
@@ -176,53 +179,40 @@ class GroupCoordinator:
 
     async def sync_group(self, syncing: Syncing) -> Synced:
         check_named(syncing.group_id)
-        tenure = self._tenure_of(syncing.group_id)
-        if syncing.group_id in tenure.consumers:
-            return await self.consumers.sync_classic(tenure, syncing)
-        return await self._live_group(syncing.group_id).sync(syncing)
+        live = self._tenure_of(syncing.group_id).groups.get(syncing.group_id)
+        if live is None:
+            raise _unknown_member(syncing.group_id)
+        return await live.sync(syncing)
 
     def heartbeat(self, group_id: str, claim: Claim) -> None:
-        """Check a member and extend its session. Raises KafkaError, as `LiveGroup.heartbeat`."""
+        """Check a member and extend its session. Raises as `LiveClassicGroup.heartbeat`."""
         # While the partition is being read, a heartbeat succeeds: an error would make the members
         # look for another coordinator, although their sessions are safe here.
         check_named(group_id)
         tenure = self._tenures.get(self.partition_for(group_id))
         if tenure is not None and not tenure.is_loaded:
             return
-        consumer = None if tenure is None else tenure.consumers.get(group_id)
-        if consumer is not None:
-            consumer.heartbeat_classic(claim)
-            return
         live = None if tenure is None else tenure.groups.get(group_id)
         if live is None:
-            live = self._live_group(group_id)
+            self._tenure_of(group_id)
+            raise _unknown_member(group_id)
         live.heartbeat(claim)
 
     async def leave_group(self, group_id: str, leaving: Sequence[Claim]) -> list[ErrorCode]:
         check_named(group_id)
-        tenure = self._tenure_of(group_id)
-        if group_id in tenure.consumers:
-            return await self.consumers.leave_group(tenure, group_id, leaving)
-        live = tenure.groups.get(group_id)
+        live = self._tenure_of(group_id).groups.get(group_id)
         if live is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         return await live.leave(leaving)
-
-    def _live_group(self, group_id: str) -> LiveGroup:
-        check_named(group_id)
-        live = self._tenure_of(group_id).groups.get(group_id)
-        if live is None:
-            raise _unknown_member(group_id)
-        return live
 
     # administration
 
     def describe_group(self, group_id: str) -> ClassicGroup:
         """Raises KafkaError: GROUP_ID_NOT_FOUND, NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS."""
         tenure = self._tenure_of(group_id)
-        live = tenure.groups.get(group_id)
+        live = tenure.classic(group_id)
         if live is None:
-            problem = "is not a classic group" if group_id in tenure.consumers else "not found"
+            problem = "is not a classic group" if group_id in tenure.groups else "not found"
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
         return live.group
 
@@ -238,7 +228,12 @@ class GroupCoordinator:
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                 f"a partition of {CONSUMER_OFFSETS_TOPIC} is being read",
             )
-        return [live.group for tenure in self._tenures for live in tenure.groups.values()]
+        return [
+            live.group
+            for tenure in self._tenures
+            for live in tenure.groups.values()
+            if isinstance(live, LiveClassicGroup)
+        ]
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Remove groups without members, with their offsets. Return an error code for each."""
@@ -265,18 +260,12 @@ class GroupCoordinator:
     # offsets
 
     async def commit_offsets(self, committing: Committing) -> dict[TopicPartition, ErrorCode]:
-        """Store offsets. Return an error code for each when they are durable.
+        """Store offsets. Return an error code for each when they are committed.
 
         Raises KafkaError for all of them: GROUP_ID_NOT_FOUND for a generation of an unknown group,
         UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS.
         """
-        tenure = self._check_commit(committing, in_transaction=False)
-        group_id = committing.group_id
-        results, offsets = self._accepted_offsets(committing)
-        if offsets:
-            self._check_offsets_fit(tenure, group_id, offsets, in_transaction=False)
-            await tenure.flushed(tenure.append_offsets(group_id, offsets))
-        return results
+        return await self._store_offsets(committing, None)
 
     async def commit_transaction_offsets(
         self,
@@ -291,20 +280,25 @@ class GroupCoordinator:
         `verified_after` is from the verdict of `Admission` on the group's partition. Raises as
         `commit_offsets`, and INVALID_PRODUCER_EPOCH and INVALID_TXN_STATE.
         """
-        group_id = committing.group_id
-        check_named(group_id)
-        tenure = self._check_commit(committing, in_transaction=True)
-        results, offsets = self._accepted_offsets(committing)
+        check_named(committing.group_id)
+        producer = AppendingProducer(
+            producer_id=producer_id, producer_epoch=producer_epoch, verified_after=verified_after
+        )
+        return await self._store_offsets(committing, producer)
+
+    async def _store_offsets(
+        self, committing: Committing, producer: AppendingProducer | None
+    ) -> dict[TopicPartition, ErrorCode]:
+        group_id, in_transaction = committing.group_id, producer is not None
+        tenure = self._check_commit(committing, in_transaction=in_transaction)
+        results, offsets = accepted_offsets(
+            committing,
+            topics=self._shapes().topics,
+            metadata_max=self._config.offset_metadata_max_bytes,
+        )
         if offsets:
-            self._check_offsets_fit(tenure, group_id, offsets, in_transaction=True)
-            next_offset = tenure.append_in_transaction(
-                group_id,
-                offsets,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                verified_after=verified_after,
-            )
-            await tenure.flushed(next_offset)
+            self._room.check_offsets(tenure, group_id, offsets, in_transaction=in_transaction)
+            await tenure.wait_committed(tenure.append_offsets(group_id, offsets, producer))
         return results
 
     def marker_written(
@@ -315,7 +309,8 @@ class GroupCoordinator:
         # in log order. A partition that is not loaded finds the marker in its log.
         tenure = self._tenures.get(partition_index)
         if tenure is not None:
-            tenure.marker_written(producer_id, committed=committed, marker_offset=marker_offset)
+            ended = TransactionEnded(producer_id, committed)
+            tenure.note_appended(ended, marker_offset, marker_offset + 1)
 
     def markers_durable(self, partition_index: int, next_offset: int) -> None:
         """Apply the markers below `next_offset`, which are durable."""
@@ -323,7 +318,7 @@ class GroupCoordinator:
         # after the commit must find them (KAFKA-17507).
         tenure = self._tenures.get(partition_index)
         if tenure is not None:
-            tenure.durable_below(next_offset)
+            tenure.note_committed(next_offset)
 
     def fetch_offsets(
         self,
@@ -367,7 +362,7 @@ class GroupCoordinator:
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Raise KafkaError unless a member may read offsets; OffsetFetch 9 names it (KIP-848)."""
-        consumer = self._tenure_of(group_id).consumers.get(group_id)
+        consumer = self._tenure_of(group_id).consumer(group_id)
         if consumer is not None:
             check_fetch(consumer.group, member_id, member_epoch)
 
@@ -381,20 +376,8 @@ class GroupCoordinator:
             await trio.lowlevel.checkpoint()
             if not tenure.is_loaded:
                 continue
-            now_ms, retention_ms = self._clock.wall_ms(), self._config.offsets_retention_ms
-            storing = {group_id for group_id, _ in tenure.being_stored()}
-            entries = [
-                entry
-                for group_id, live in tenure.groups.items()
-                if group_id not in storing
-                for entry in expired_entries(
-                    live.group, tenure.offsets, now_ms=now_ms, retention_ms=retention_ms
-                )
-            ]
             try:
-                if entries:
-                    await tenure.flushed(tenure.append(entries))
-                await self.consumers.expire(tenure, retention_ms)
+                await tenure.expire(self._config.offsets_retention_ms)
             except KafkaError as error:
                 log.warning(
                     "expired offsets were not removed, and the next check retries: %s", error
@@ -402,29 +385,17 @@ class GroupCoordinator:
 
     def _check_commit(self, committing: Committing, *, in_transaction: bool) -> GroupTenure:
         tenure = self._tenure_of(committing.group_id)
-        consumer = tenure.consumers.get(committing.group_id)
         live = tenure.groups.get(committing.group_id)
-        if consumer is not None:
-            check_commit(consumer.group, committing, in_transaction=in_transaction)
-        elif live is not None:
-            live.check_commit(committing.claim, in_transaction=in_transaction)
+        if live is not None:
+            live.check_commit(committing, in_transaction=in_transaction)
         elif committing.claim.generation_id >= 0:
             raise KafkaError(
                 ErrorCode.GROUP_ID_NOT_FOUND, f"Group {committing.group_id} not found."
             )
         else:
             # A commit without a generation makes a simple group: its consumer assigns by hand.
-            self.consumers.check_one_more_group()
+            self._room.check_one_more_group()
         return tenure
-
-    def _accepted_offsets(
-        self, committing: Committing
-    ) -> tuple[dict[TopicPartition, ErrorCode], list[PartitionOffset]]:
-        return accepted_offsets(
-            committing,
-            topics=self._shapes().topics,
-            metadata_max=self._config.offset_metadata_max_bytes,
-        )
 
     # bounds
 
@@ -434,38 +405,6 @@ class GroupCoordinator:
                 ErrorCode.INVALID_GROUP_ID, f"a group id has up to {GROUP_ID_MAX_BYTES} bytes"
             )
         return self._tenures.find(group_id)
-
-    def _check_membership(self, joining: Joining) -> None:
-        taken = sum(tenure.membership_bytes for tenure in self._tenures)
-        if not joining.member_id and taken > MEMBERSHIP_MAX_BYTES:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                f"the members of all groups take {taken} of {MEMBERSHIP_MAX_BYTES} bytes",
-            )
-
-    def _check_offsets_fit(
-        self,
-        tenure: GroupTenure,
-        group_id: str,
-        offsets: Iterable[PartitionOffset],
-        *,
-        in_transaction: bool,
-    ) -> None:
-        """Raise KafkaError if new offsets would exceed the limit of this broker."""
-        # An offset that replaces a stored one is let through: consumers at work must not stop
-        # because other groups have filled the memory.
-        taken = sum(each.offsets.size_bytes for each in self._tenures)
-        if taken <= OFFSETS_MAX_BYTES:
-            return
-        takes_more = in_transaction or any(
-            tenure.offsets.stored(group_id, partition) is None for partition, _ in offsets
-        )
-        if takes_more:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"the offsets of all groups take {taken} of {OFFSETS_MAX_BYTES} bytes; "
-                f"delete unused groups",
-            )
 
 
 def _unknown_member(group_id: str) -> KafkaError:

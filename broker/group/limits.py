@@ -1,7 +1,8 @@
 """The limits of everything that clients can make groups store."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from odradek.late import dataclass
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -37,6 +38,7 @@ class ConsumerGroupConfig:
     assignment_interval_ms: int
 
 
+# invariant bounds 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
     """Kafka's properties with Kafka's defaults, except for two.

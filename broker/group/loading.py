@@ -9,15 +9,15 @@ other record goes to `read_entry`.
 
 import logging
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Final, TypeGuard
 from uuid import UUID
 
 import trio
 
-from odradek.broker.group.consumer.records import ConsumerEntry, GroupBeingRead
-from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offsets import Offsets
+from odradek.broker.group.changes import ClassicBegun, ConsumerChanged
+from odradek.broker.group.classic_group import ClassicGroup
+from odradek.broker.group.consumer.consumer_group_records import ConsumerEntry, GroupBeingRead
 from odradek.broker.group.store import (
     Entry,
     GroupEntry,
@@ -25,7 +25,8 @@ from odradek.broker.group.store import (
     StoredOffset,
     read_entry,
 )
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.group.stored_offsets import Offsets
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from odradek.protocol.control import read_marker
 from odradek.protocol.errors import ProtocolError
@@ -55,14 +56,19 @@ log: Final = logging.getLogger(__name__)
 Found = dict[str, tuple[ClassicGroup | None, int]]
 """The newest record of each group by its id, and the offset after the record."""
 
+NO_GROUP: Final = (None, 0)
 
-class Replay:
-    """The reading of one partition: it fills `offsets`, and `groups` and `consumers`."""
+
+class GroupReader:
+    """Reads one partition: it fills `offsets`, and finds the newest value of each group.
+
+    What a later record replaces is never made.
+    """
 
     def __init__(self, offsets: Offsets, name: str) -> None:
-        self.groups: Found = {}
-        self.consumers: dict[str, GroupBeingRead] = {}
-        self.downgraded: set[str] = set()
+        self.classic: Found = {}
+        self._consumers: dict[str, GroupBeingRead] = {}
+        self._downgraded: set[str] = set()
         """Classic groups that were consumer groups, and whose rebalance has not ended since."""
         self._ended: dict[str, int] = {}
         """The offset after the last tombstone of each consumer group."""
@@ -71,6 +77,22 @@ class Replay:
         self._newest: dict[bytes, tuple[int, bytes]] = {}
         self._names: dict[bytes, str] = {}
         self._topic_ids: dict[bytes, UUID] = {}
+
+    def group_ids(self) -> Iterable[str]:
+        """Return the ids of all groups that have a record."""
+        return [*self.classic, *self._consumers, *self._offsets.group_ids()]
+
+    def groups_found(self) -> Iterator[tuple[ClassicBegun | ConsumerChanged, int]]:
+        """Yield the groups, each with the offset of a record of it."""
+        for group_id, (group, next_offset) in self.classic.items():
+            if group is not None:
+                yield ClassicBegun(group, group_id in self._downgraded), next_offset - 1
+        for group_id, being_read in self._consumers.items():
+            if being_read.is_there:
+                if self.classic.get(group_id, NO_GROUP)[0] is not None:
+                    # No broker writes this: the new records stand behind a tombstone.
+                    log.error("%s: %r is of both protocols", self._partition_name, group_id)
+                yield ConsumerChanged(being_read.group()), 0
 
     async def read(self, runs: AsyncIterator[Buffer]) -> None:
         """Apply all records. A record that cannot be decoded is logged and left out.
@@ -97,8 +119,9 @@ class Replay:
                 )
             elif attributes & TRANSACTIONAL_BIT:
                 entry = self._entry(key, value, offset)
-                if isinstance(entry, OffsetEntry):
-                    self._offsets.add_pending(producer_id, entry, offset)
+                if isinstance(entry, OffsetEntry) and entry.stored is not None:
+                    one = ((entry.partition, entry.stored),)
+                    self._offsets.add_pending(producer_id, entry.group_id, one, offset)
             elif key is not None and key[:2] == OFFSET_KEY and is_usual(value):
                 newest[key] = (offset, value)
             else:
@@ -116,18 +139,18 @@ class Replay:
     def _apply(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         entry = self._entry(key, value, offset)
         if isinstance(entry, GroupEntry):
-            self.groups[entry.group_id] = (entry.group, offset + 1)
+            self.classic[entry.group_id] = (entry.group, offset + 1)
             # A downgraded group is one batch, which ends with the classic group. The rebalance that
             # begins with it is not stored before its end: a coordinator that loads it repeats it.
             if entry.group is not None and self._ended.get(entry.group_id) == offset:
-                self.downgraded.add(entry.group_id)
+                self._downgraded.add(entry.group_id)
             else:
-                self.downgraded.discard(entry.group_id)
+                self._downgraded.discard(entry.group_id)
         elif isinstance(entry, ConsumerEntry):
             group_id = entry.key.group_id
             if isinstance(entry.key, ConsumerGroupMetadataKey) and entry.value is None:
                 self._ended[group_id] = offset + 1
-            self.consumers.setdefault(group_id, GroupBeingRead(group_id)).apply(entry)
+            self._consumers.setdefault(group_id, GroupBeingRead(group_id)).apply(entry)
         elif entry is not None:
             self._offsets.apply(entry, offset)
 
@@ -135,7 +158,7 @@ class Replay:
         if key is not None and key[:2] == OFFSET_KEY and is_usual(value):
             place = self._place_of(key)
             if place is not None:
-                return OffsetEntry(*place, self._stored_of(value))
+                return OffsetEntry(*place, self._decode_usual(value))
         try:
             return read_entry(Record(key=key, value=value))
         except ProtocolError as error:
@@ -161,7 +184,7 @@ class Replay:
             name = self._names[data] = str(data, "utf-8")
         return name
 
-    def _stored_of(self, value: bytes) -> StoredOffset:
+    def _decode_usual(self, value: bytes) -> StoredOffset:
         """Decode a value for which `is_usual` is True."""
         version, offset, leader_epoch = _OFFSET_AND_EPOCH.unpack_from(value)
         start, end = _metadata_of(value)

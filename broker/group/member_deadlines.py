@@ -4,16 +4,19 @@ Two deadlines fence a member: the session, which each heartbeat begins anew, and
 asked for to revoke partitions. A member that uses the classic protocol (`consumer/migration.py`)
 has the same time to join again after REBALANCE_IN_PROGRESS, and to send SyncGroup after JoinGroup.
 
-A member whose time ends while a request is being decided is removed after it (`hold`, `let_go`).
+All members that are late for one reason are removed together, in turns, by whoever is alone with
+the group (`remove_late`): the request that is being decided, or else the task of the timers.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+import trio
+
 from odradek.broker.coordination.deadlines import Deadlines
-from odradek.broker.group.consumer.members import ConsumerMember, MemberProgress
+from odradek.broker.group.consumer.consumer_group import ConsumerMember, MemberProgress
 from odradek.broker.group.timers import Timer
 from odradek.protocol.errors import KafkaError
 
@@ -28,33 +31,41 @@ Timers = dict[str, Timer]
 
 class MemberDeadlines:
     def __init__(
-        self, group_id: str, timers: "Deadlines[Timer]", fence: Callable[[Sequence[str], str], None]
+        self,
+        group_id: str,
+        timers: "Deadlines[Timer]",
+        fence: Callable[[Sequence[str], str], Awaitable[None]],
+        take_late: Callable[[], Awaitable[None]],
     ) -> None:
-        """`fence` removes members for a reason. It raises KafkaError if that is not written."""
+        """`fence` removes members for a reason. It raises KafkaError if that is not written.
+
+        `take_late` calls `remove_late` if no request is being decided, which does it in the end.
+        """
         self._group_id: Final = group_id
         self._deadlines: Final = timers
         self._fence: Final = fence
+        self._take_late: Final = take_late
         self._sessions: Final[Timers] = {}
         self._revocations: Final[Timers] = {}
         self._joins: Final[Timers] = {}
         """Members that use the classic protocol and have to join again."""
         self._syncs: Final[Timers] = {}
         """Members that use the classic protocol and have to send SyncGroup."""
-        self._is_held = False
         self._late: Final[dict[Timer, tuple[str, str]]] = {}
-        """Members whose time has ended while they were held, and the reasons."""
+        """Members whose time has ended and who are not removed yet, and the reasons."""
+        self._removal: Final = Timer(timers)
 
     def expect_heartbeat(self, member_id: str, within_ms: int) -> None:
         self._start(self._sessions, member_id, within_ms, "sent no heartbeat")
 
     def expect_join(self, member: ConsumerMember) -> None:
-        """Have a member join again in its time, which may have begun already."""
+        """Set a member's deadline for joining again. Its time may have begun already."""
         if member.member_id not in self._joins:
             reason = "has not joined again in time"
             self._start(self._joins, member.member_id, member.rebalance_timeout_ms, reason)
 
     def expect_sync(self, member: ConsumerMember) -> None:
-        """Have a member that has joined send SyncGroup in its time."""
+        """Set the deadline for the SyncGroup of a member that has joined."""
         self._stop(self._joins, member.member_id)
         reason = "has not sent SyncGroup in time"
         self._start(self._syncs, member.member_id, member.rebalance_timeout_ms, reason)
@@ -84,20 +95,22 @@ class MemberDeadlines:
         for timers in (self._sessions, self._revocations, self._joins, self._syncs):
             self._stop(timers, member_id)
 
-    def hold(self) -> None:
-        """Remove nobody for now."""
-        self._is_held = True
-
-    def let_go(self) -> None:
-        """Remove the members whose time has ended meanwhile: all that have one reason together."""
-        self._is_held = False
-        late: dict[str, dict[str, Timer]] = {}
-        for timer, (member_id, reason) in self._late.items():
-            late.setdefault(reason, {})[member_id] = timer
-        for reason, timers in late.items():
-            # What ended for one reason may have gone for another.
-            self._remove(reason, {k: each for k, each in timers.items() if each in self._late})
-        self._late.clear()
+    async def remove_late(self) -> None:
+        """Remove the members whose time has ended. The caller is alone with the group."""
+        while self._late:
+            reason = next(iter(self._late.values()))[1]
+            late = {timer: each for timer, (each, why) in self._late.items() if why == reason}
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._fence(list(late.values()), reason)
+            except KafkaError as error:
+                for timer in [timer for timer in late if timer in self._late]:  # none is back
+                    log.warning(
+                        "group %r: %r stays for now: %s", self._group_id, late[timer], error
+                    )
+                    timer.start(FENCE_RETRY_MS, partial(self._end, timer, late[timer], reason))
+            for timer in late:
+                self._late.pop(timer, None)
 
     def _start(self, timers: Timers, member_id: str, within_ms: int, reason: str) -> None:
         timer = timers.get(member_id)
@@ -107,20 +120,8 @@ class MemberDeadlines:
         timer.start(within_ms, partial(self._end, timer, member_id, reason))
 
     def _end(self, timer: Timer, member_id: str, reason: str) -> None:
-        if self._is_held:
-            self._late[timer] = member_id, reason
-        else:
-            self._remove(reason, {member_id: timer})
-
-    def _remove(self, reason: str, timers: Timers) -> None:
-        if not timers:
-            return
-        try:
-            self._fence(list(timers), reason)
-        except KafkaError as error:
-            for member_id, timer in timers.items():
-                log.warning("group %r: %r stays for now: %s", self._group_id, member_id, error)
-                timer.start(FENCE_RETRY_MS, partial(self._end, timer, member_id, reason))
+        self._late[timer] = member_id, reason
+        self._removal.start(0, self._take_late)  # with all others that are late by now
 
     def _stop(self, timers: Timers, member_id: str) -> None:
         timer = timers.pop(member_id, None)

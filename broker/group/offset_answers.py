@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from odradek.broker.group.consumer.members import TopicShape
-from odradek.broker.group.offsets import Offsets
-from odradek.broker.group.requests import Committing, FetchedOffset
+from odradek.broker.group.consumer.consumer_group import TopicShape
+from odradek.broker.group.member_requests import Committing, FetchedOffset
 from odradek.broker.group.store import PartitionOffset
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.group.stored_offsets import Offsets
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 
@@ -24,7 +24,7 @@ def known_partitions(
 def fetched_offset(
     offsets: Offsets, group_id: str, partition: TopicPartition, *, require_stable: bool
 ) -> FetchedOffset:
-    stored = offsets.stored(group_id, partition)
+    stored = offsets.find(group_id, partition)
     if require_stable and offsets.is_unstable(group_id, partition):
         return FetchedOffset(error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
     if stored is None:
@@ -52,6 +52,7 @@ def accepted_offsets(
         partition, stored = offset
         metadata = stored.metadata
         topic = topics.get(partition.topic)
+        # invariant client 10
         if topic is not None and stored.topic_id not in (ZERO_UUID, topic.topic_id):
             results[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif metadata and len(metadata.encode("utf-16-le")) // 2 > metadata_max:

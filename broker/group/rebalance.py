@@ -2,25 +2,21 @@
 
 `Rebalance` holds one group's metadata, the requests that wait, and the timers. It does what the
 table (`state.py`) requires. A change and the answers that follow from it are one synchronous piece.
-`live.py` decides on the requests of members.
+`live_classic_group.py` decides on the requests of members.
 """
 
 import logging
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.coordination.deadlines import Deadlines
-from odradek.broker.env import Clock
-from odradek.broker.group.consumer.members import TopicShapes
-from odradek.broker.group.limits import ConsumerGroupConfig, GroupConfig
-from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.requests import Joined, JoinedMember, Synced
+from odradek.broker.group.classic_group import ClassicGroup
+from odradek.broker.group.group_log import GroupLog
+from odradek.broker.group.member_requests import Joined, Synced, join_answer, sync_answer
 from odradek.broker.group.state import Do, Go, GroupEvent, GroupState, decide
 from odradek.broker.group.timers import Timer
+from odradek.broker.group.waiting_requests import Reply, WaitingRequests
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 log: Final = logging.getLogger(__name__)
@@ -31,73 +27,20 @@ REBALANCE_TIMEOUT_MIN_MS: Final = 1_000
 """The shortest wait for members. With less a group would start one rebalance after another."""
 
 
-@dataclass(slots=True)
-class Reply(Generic[T]):
-    """An answer that a request waits for."""
-
-    _done: trio.Event = field(default_factory=trio.Event)
-    _value: T | None = None
-    _error: KafkaError | None = None
-
-    def settle(self, value: T) -> None:
-        self._value = value
-        self._done.set()
-
-    def fail(self, error: KafkaError) -> None:
-        self._error = error
-        self._done.set()
-
-    async def wait(self) -> T:
-        await self._done.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._value is not None
-        return self._value
-
-
-class GroupLog(Protocol):
-    """The log in which groups are stored."""
-
-    membership_bytes: int
-    """The size of all its groups in memory."""
-
-    def write_group(self, group: ClassicGroup) -> int:
-        """Append a group's record. Return the offset after it.
-
-        Raises KafkaError; then nothing was written.
-        """
-
-    async def flushed(self, next_offset: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """The parts that all groups of a broker share."""
-
-    timers: Deadlines[Timer]
-    clock: Clock
-    rng: random.Random
-    config: GroupConfig
-    shapes: Callable[[], TopicShapes]
-    """Returns the topics of the cluster."""
-    settings_of: Callable[[str], ConsumerGroupConfig]
-    """Returns the settings of a consumer group (KIP-848) by its id, as they are now."""
-
-
 class Rebalance:
-    def __init__(self, group: ClassicGroup, group_log: GroupLog, around: Surroundings) -> None:
+    def __init__(self, group: ClassicGroup, group_log: GroupLog) -> None:
         self._group = group
         self._size_bytes = group.size_bytes
         group_log.membership_bytes += self._size_bytes
-        self.written = 0
+        self.end_offset = 0
         self._group_log = group_log
-        self._around = around
+        self._around = around = group_log.around
         self._join_timer: Final = Timer(around.timers)
         self._all_joined_timer: Final = Timer(around.timers)
         self._sync_timer: Final = Timer(around.timers)
         self._sessions: Final[dict[str, Timer]] = {}
-        self._joins: dict[str, Reply[Joined]] = {}
-        self._syncs: dict[str, Reply[Synced]] = {}
+        self._joins: Final = WaitingRequests[Joined]()
+        self._syncs: Final = WaitingRequests[Synced]()
         self._newcomers: set[str] = set()
         """Members that wait for their first generation. Their sessions may end during the wait."""
         self._is_first_rebalance = False
@@ -118,14 +61,14 @@ class Rebalance:
 
     def write(self, group: ClassicGroup) -> int:
         """Append a record of `group`. Return the offset after it. Raises KafkaError."""
-        self.written = self._group_log.write_group(group)
-        return self.written
+        self.end_offset = self._group_log.append_classic(group)
+        return self.end_offset
 
     # the two phases
 
     async def do_and_wait(self, member_id: str, go: Go | None) -> Joined:
-        """Do what the table says, and wait for the member's next generation."""
-        reply = self._replaced(self._joins, member_id)
+        """Take the step of the table, and wait for the member's next generation."""
+        reply = self._joins.add(member_id, refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
         self.do(go)
         return await self.answer_to(member_id, reply)
 
@@ -140,7 +83,7 @@ class Rebalance:
             self._sync_timer.stop()
 
     def do(self, go: Go | None) -> None:
-        """Do what a step of the table requires: nothing for None, an event that came too late."""
+        """Carry out a step of the table: nothing for None, an event that came too late."""
         if go is None:
             return
         match go.do:
@@ -180,7 +123,7 @@ class Rebalance:
         # The consumers of an application start one after another. Without this wait each of them
         # would cause a rebalance (KIP-134).
 
-        def waited() -> None:
+        def on_delay_ended() -> None:
             if self._has_newcomer and remaining_ms:
                 self._has_newcomer = False
                 next_ms = min(delay_ms, remaining_ms)
@@ -188,7 +131,7 @@ class Rebalance:
             else:
                 self._end_join_phase()
 
-        self._join_timer.start(delay_ms, waited)
+        self._join_timer.start(delay_ms, on_delay_ended)
 
     def _rebalance(self) -> None:
         if self.group.state is GroupState.COMPLETING_REBALANCE:
@@ -254,9 +197,8 @@ class Rebalance:
             len(group.members),
         )
         for member_id, member in group.members.items():
-            reply = self._joins.pop(member_id, None)
-            if reply is not None:
-                reply.settle(self.joined(member_id))
+            if member_id in self._joins:
+                self._joins.answer(member_id, join_answer(group, member_id))
             self.expect_heartbeat(member_id, member.session_timeout_ms)
         self._newcomers.clear()
         timeout_ms = max(group.rebalance_timeout_ms, REBALANCE_TIMEOUT_MIN_MS)
@@ -272,18 +214,16 @@ class Rebalance:
     def _answer_syncs(self) -> None:
         self._enter(GroupState.STABLE)
         for member_id, member in self.group.members.items():
-            reply = self._syncs.pop(member_id, None)
-            if reply is not None:
-                reply.settle(self.synced(member_id))
+            if member_id in self._syncs:
+                self._syncs.answer(member_id, sync_answer(self.group, member_id))
                 # A waiting member may have missed its deadline, which `_session_ended` has ignored.
                 self.expect_heartbeat(member_id, member.session_timeout_ms)
 
     def send_syncs_back(self, error: KafkaError) -> None:
         """Answer every waiting SyncGroup with `error`, and expect a heartbeat of its member."""
-        for member_id, reply in list(self._syncs.items()):
-            reply.fail(error)
+        for member_id in self._syncs.members():
+            self._syncs.refuse(member_id, error)
             self.expect_heartbeat(member_id, self.group.members[member_id].session_timeout_ms)
-        self._syncs.clear()
 
     def _store_empty(self) -> None:
         log.info("group %r: empty", self.group.group_id)
@@ -332,70 +272,30 @@ class Rebalance:
         if session is not None:
             session.stop()
         self._newcomers.discard(member_id)
-        for reply in (self._joins.pop(member_id, None), self._syncs.pop(member_id, None)):
-            if reply is not None:
-                reply.fail(refusal(code, self.group))
+        error = refusal(code, self.group)
+        self._joins.refuse(member_id, error)
+        self._syncs.refuse(member_id, error)
 
     # answers
 
     async def answer_to(self, member_id: str, reply: Reply[T]) -> T:
-        """Wait for an answer."""
+        """Wait for the answer to a member, which stays if its connection is lost meanwhile."""
         try:
             return await reply.wait()
         except trio.Cancelled:
             # The connection was lost. The member may reconnect, so it stays until its session ends.
-            for waiting in (self._joins, self._syncs):
-                if waiting.get(member_id) is reply:
-                    del waiting[member_id]
-                    self.extend_session(member_id)
+            if self._joins.forget(member_id, reply) or self._syncs.forget(member_id, reply):
+                self.extend_session(member_id)
             raise
 
     def wait_for_sync(self, member_id: str) -> Reply[Synced]:
-        return self._replaced(self._syncs, member_id)
-
-    def _replaced(self, waiting: dict[str, Reply[T]], member_id: str) -> Reply[T]:
-        """Return a new reply for a member, and refuse its request that waits already."""
-        # A client sends a request again after it has given up the first one.
-        previous = waiting.pop(member_id, None)
-        if previous is not None:
-            previous.fail(refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
-        reply = waiting[member_id] = Reply[T]()
-        return reply
-
-    def synced(self, member_id: str) -> Synced:
-        return Synced(
-            protocol_type=self.group.protocol_type,
-            protocol_name=self.group.protocol_name,
-            assignment=self.group.members[member_id].assignment,
-        )
-
-    def joined(self, member_id: str, *, skip_assignment: bool = False) -> Joined:
-        group = self.group
-        members: tuple[JoinedMember, ...] = ()
-        if member_id == group.leader_id:
-            members = tuple(
-                JoinedMember(
-                    member_id=each.member_id,
-                    group_instance_id=each.group_instance_id,
-                    metadata=each.metadata(group.protocol_name),
-                )
-                for each in group.members.values()
-            )
-        return Joined(
-            generation_id=group.generation_id,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            leader_id=group.leader_id or "",
-            member_id=member_id,
-            members=members,
-            skip_assignment=skip_assignment,
-        )
+        return self._syncs.add(member_id, refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
 
     # beginning and end
 
-    def resume(self, written: int) -> None:
+    def resume(self, end_offset: int) -> None:
         """Resume a loaded group: its members have one session to send their next heartbeat."""
-        self.written = written
+        self.end_offset = end_offset
         for member_id, member in self.group.members.items():
             self.expect_heartbeat(member_id, member.session_timeout_ms)
 

@@ -5,28 +5,31 @@ and gets no answer until all have. Then the generation is raised by one, the ans
 the *sync phase* begins. The leader, which got the subscriptions of all members, sends the
 assignment in its SyncGroup. When the assignment is on disk, every waiting SyncGroup is answered.
 
-             first member joins            all have joined, or the time is over
-    Empty ----------------------> PreparingRebalance ---------------------> CompletingRebalance
-      ^                                ^  |  ^  ^                                    |   |
-      |      no member is left         |  |  |  +---- a member joins or goes --------+   |
-      +--------------------------------+--+  |                                           |
-      |                                      +---- a member joins or goes ---- Stable <--+
-      v  deleted, expired, converted, unloaded      the leader's assignment is stored
-    Dead
+    EMPTY --> PREPARING_REBALANCE: ADD
+    COMPLETING_REBALANCE --> PREPARING_REBALANCE: ADD, UPDATE, REPLACE, REPLACE_AND_RESELECT,
+            REMOVE, ASSIGNMENT_NOT_STORED, SYNC_PHASE_TIMEOUT
+    STABLE --> PREPARING_REBALANCE: ADD, REJOIN_AS_LEADER, UPDATE, REPLACE_AND_RESELECT, REMOVE,
+            SYNC_PHASE_TIMEOUT
+    PREPARING_REBALANCE --> COMPLETING_REBALANCE: JOIN_PHASE_OVER
+    PREPARING_REBALANCE --> EMPTY: NOBODY_LEFT
+    COMPLETING_REBALANCE --> STABLE: ASSIGNMENT_STORED
+    EMPTY --> DEAD: DELETE, EXPIRE, UPGRADE, UNLOAD
+    PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE --> DEAD: UPGRADE, UNLOAD
 
 `TABLE` is the whole specification, in the form of the table of transactions: a row for each event,
 a column for each state. A cell refuses the event with an error code, or has the next state and one
-thing to do (`Do`), or is `NoStep`. The members and their votes are in `members.py`, their
-requests in `live.py`, waiting and time in `rebalance.py`.
+thing to do (`Do`), or is `LATE` or `NEVER`. The members and their votes are in
+`classic_group.py`, their requests in `live_classic_group.py`, waiting and time in `rebalance.py`.
 
 Kafka's names of the states, as DescribeGroups and ListGroups show them, are the enum's values.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.transition_table import NEVER, Impossible, Rows, TransitionTable
 
 
 class GroupState(Enum):
@@ -128,19 +131,16 @@ class Refuse:
 
 
 class NoStep(Enum):
-    """The reasons why nothing changes. No answer is sent for these events."""
+    """The reason why nothing changes. No answer is sent."""
 
     LATE = auto()
     """An event of the broker came too late to matter."""
-    NEVER = auto()
-    """The event cannot come in this state: reaching the cell is a bug of the broker."""
 
 
-Cell = Go | Refuse | NoStep
-Row = tuple[Cell, Cell, Cell, Cell, Cell]
+Cell = Go | Refuse | NoStep | Impossible
 
 E = GroupEvent
-LATE, NEVER = NoStep
+LATE: Final = NoStep.LATE
 
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = GroupState
 
@@ -172,40 +172,36 @@ UPGRADED: Final = Go(DEAD, Do.SEND_TO_JOIN_AGAIN)
 STAY_D: Final = Go(DEAD)
 
 # fmt: off
-_ROWS: Final[dict[GroupEvent, Row]] = {
+ROWS: Final[Rows[GroupEvent, Cell]] = (
     #                                      Empty      Preparing  Completing Stable      Dead
-    E.ADD:                                (FIRST,     ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    E.REJOIN:                             (UNKNOWN,   ONE_MORE,  AGAIN,     SAME,       GONE),
-    E.REJOIN_AS_LEADER:                   (UNKNOWN,   ONE_MORE,  AGAIN,     REBALANCE,  GONE),
-    E.UPDATE:                             (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    E.REPLACE:                            (UNKNOWN,   ONE_MORE,  REBALANCE, KEEP,       GONE),
-    E.REPLACE_AND_RESELECT:               (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE),
-    E.REMOVE:                             (STAY_E,    ONE_MORE,  REBALANCE, REBALANCE,  LATE),
-    E.JOIN_PHASE_OVER:                    (NEVER,     NEXT,      NEVER,     NEVER,      LATE),
-    E.NOBODY_LEFT:                        (NEVER,     NO_ONE,    NEVER,     NEVER,      LATE),
-    E.SYNC:                               (UNKNOWN,   REJOIN,    WAIT,      ASSIGNMENT, GONE),
-    E.SYNC_AS_LEADER:                     (UNKNOWN,   REJOIN,    ASSIGN,    ASSIGNMENT, GONE),
-    E.ASSIGNMENT_STORED:                  (LATE,      LATE,      ASSIGNED,  LATE,       LATE),
-    E.ASSIGNMENT_NOT_STORED:              (LATE,      LATE,      REBALANCE, LATE,       LATE),
-    E.SYNC_PHASE_TIMEOUT:                 (LATE,      LATE,      REBALANCE, REBALANCE,  LATE),
-    E.HEARTBEAT:                          (UNKNOWN,   REJOIN,    STAY_C,    STAY_S,     GONE),
-    E.COMMIT:                             (UNKNOWN,   STAY_P,    REJOIN,    STAY_S,     GONE),
-    E.COMMIT_AS_STRANGER:                 (STAY_E,    UNKNOWN,   UNKNOWN,   UNKNOWN,    GONE),
-    E.COMMIT_IN_TRANSACTION:              (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE),
-    E.COMMIT_IN_TRANSACTION_AS_STRANGER:  (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE),
-    E.DELETE:                             (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
-    E.DELETE_OFFSETS:                     (STAY_E,    STAY_P,    STAY_C,    STAY_S,     NOT_FOUND),
-    E.DELETE_OFFSETS_OF_OTHERS:           (STAY_E,    NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND),
-    E.EXPIRE:                             (BURY,      LATE,      LATE,      LATE,       LATE),
-    E.UPGRADE:                            (UPGRADED,  UPGRADED,  UPGRADED,  UPGRADED,   GONE),
-    E.UNLOAD:                             (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D),
-}
+    (E.ADD,                               (FIRST,     ONE_MORE,  REBALANCE, REBALANCE,  GONE)),
+    (E.REJOIN,                            (UNKNOWN,   ONE_MORE,  AGAIN,     SAME,       GONE)),
+    (E.REJOIN_AS_LEADER,                  (UNKNOWN,   ONE_MORE,  AGAIN,     REBALANCE,  GONE)),
+    (E.UPDATE,                            (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE)),
+    (E.REPLACE,                           (UNKNOWN,   ONE_MORE,  REBALANCE, KEEP,       GONE)),
+    (E.REPLACE_AND_RESELECT,              (UNKNOWN,   ONE_MORE,  REBALANCE, REBALANCE,  GONE)),
+    (E.REMOVE,                            (STAY_E,    ONE_MORE,  REBALANCE, REBALANCE,  LATE)),
+    (E.JOIN_PHASE_OVER,                   (NEVER,     NEXT,      NEVER,     NEVER,      LATE)),
+    (E.NOBODY_LEFT,                       (NEVER,     NO_ONE,    NEVER,     NEVER,      LATE)),
+    (E.SYNC,                              (UNKNOWN,   REJOIN,    WAIT,      ASSIGNMENT, GONE)),
+    (E.SYNC_AS_LEADER,                    (UNKNOWN,   REJOIN,    ASSIGN,    ASSIGNMENT, GONE)),
+    (E.ASSIGNMENT_STORED,                 (LATE,      LATE,      ASSIGNED,  LATE,       LATE)),
+    (E.ASSIGNMENT_NOT_STORED,             (LATE,      LATE,      REBALANCE, LATE,       LATE)),
+    (E.SYNC_PHASE_TIMEOUT,                (LATE,      LATE,      REBALANCE, REBALANCE,  LATE)),
+    (E.HEARTBEAT,                         (UNKNOWN,   REJOIN,    STAY_C,    STAY_S,     GONE)),
+    (E.COMMIT,                            (UNKNOWN,   STAY_P,    REJOIN,    STAY_S,     GONE)),
+    (E.COMMIT_AS_STRANGER,                (STAY_E,    UNKNOWN,   UNKNOWN,   UNKNOWN,    GONE)),
+    (E.COMMIT_IN_TRANSACTION,             (UNKNOWN,   STAY_P,    STAY_C,    STAY_S,     GONE)),
+    (E.COMMIT_IN_TRANSACTION_AS_STRANGER, (STAY_E,    STAY_P,    STAY_C,    STAY_S,     GONE)),
+    (E.DELETE,                            (BURY,      NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND)),
+    (E.DELETE_OFFSETS,                    (STAY_E,    STAY_P,    STAY_C,    STAY_S,     NOT_FOUND)),
+    (E.DELETE_OFFSETS_OF_OTHERS,          (STAY_E,    NOT_EMPTY, NOT_EMPTY, NOT_EMPTY,  NOT_FOUND)),
+    (E.EXPIRE,                            (BURY,      LATE,      LATE,      LATE,       LATE)),
+    (E.UPGRADE,                           (UPGRADED,  UPGRADED,  UPGRADED,  UPGRADED,   GONE)),
+    (E.UNLOAD,                            (SEND_AWAY, SEND_AWAY, SEND_AWAY, SEND_AWAY,  STAY_D)),
+)
 # fmt: on
-TABLE: Final = {
-    (state, event): cell
-    for event, row in _ROWS.items()
-    for state, cell in zip(GroupState, row, strict=True)
-}
+TABLE: Final = TransitionTable(GroupState, GroupEvent, ROWS)
 
 
 def decide(state: GroupState, event: GroupEvent) -> Go | None:

@@ -3,22 +3,22 @@
 Each offset is one record: value version 4, or 1 if the client sent an expiry time (OffsetCommit
 2-4). A classic group is one record with all its members: value version 3. Kafka 4.3 writes these
 versions; all older ones can be read too. A record without a value removes the offset or the group.
-A consumer group of the new protocol is many records (`consumer/records.py`). Records of share and
-streams groups are skipped.
+A consumer group of the new protocol is many records (`consumer/consumer_group_records.py`). Records
+of share and streams groups are skipped.
 """
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from odradek.broker.group.consumer.records import VALUE_OF, ConsumerEntry
-from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
+from odradek.broker.environment.work import Work, whole
+from odradek.broker.group.classic_group import ClassicGroup, Member, MemberProtocol
+from odradek.broker.group.consumer.consumer_group_records import VALUE_OF, ConsumerEntry
 from odradek.broker.group.state import GroupState
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.work import Work
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 from odradek.protocol import wire
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import NO_HEADERS, BatchBuilder, Record, encode_contents
@@ -128,35 +128,33 @@ def _offset_contents(group_id: str, offsets: Iterable[PartitionOffset]) -> Itera
 
 
 def write_entry(entry: Entry, now_ms: int) -> Record:
-    """Return the record of `entry`."""
-    value: bytes | None
-    if isinstance(entry, OffsetEntry):
-        topic, partition = entry.partition
-        key = encode_key(OffsetCommitKey(group=entry.group_id, topic=topic, partition=partition))
-        value = None if entry.stored is None else _write_offset(entry.stored)
-    elif isinstance(entry, ConsumerEntry):
-        key = encode_key(entry.key)
-        value = None if entry.value is None else encode_value(entry.value)
-    else:
-        key = encode_key(GroupMetadataKey(group=entry.group_id))
-        value = (
-            None if entry.group is None else encode_value(_group_value(entry.group), GROUP_VERSION)
-        )
-    return Record(key=key, value=value, timestamp_ms=now_ms)
+    """Encode an entry without a pause. A large one is encoded by `write_entry_in_steps`."""
+    return whole(write_entry_in_steps(entry, now_ms))
 
 
 def write_entry_in_steps(entry: Entry, now_ms: int) -> Work[Record]:
     """Return what `write_entry` returns. Each member or topic of a group is a step."""
-    if isinstance(entry, ConsumerEntry) and entry.value is not None:
-        value = yield from encode_value_in_steps(entry.value)
-        return Record(key=encode_key(entry.key), value=value, timestamp_ms=now_ms)
-    if isinstance(entry, GroupEntry) and entry.group is not None:
+    value: bytes | None = None
+    if isinstance(entry, OffsetEntry):
+        yield 2
+        topic, partition = entry.partition
+        key = encode_key(OffsetCommitKey(group=entry.group_id, topic=topic, partition=partition))
+        if entry.stored is not None:
+            value = _write_offset(entry.stored)
+    elif isinstance(entry, ConsumerEntry):
+        key = encode_key(entry.key)
+        if entry.value is None:
+            yield 2
+        else:
+            value = yield from encode_value_in_steps(entry.value)
+    else:
         key = encode_key(GroupMetadataKey(group=entry.group_id))
-        yield 1 + len(entry.group.members)
-        value = yield from encode_value_in_steps(_group_value(entry.group), GROUP_VERSION)
-        return Record(key=key, value=value, timestamp_ms=now_ms)
-    yield 2
-    return write_entry(entry, now_ms)
+        if entry.group is None:
+            yield 2
+        else:
+            yield 1 + len(entry.group.members)
+            value = yield from encode_value_in_steps(_group_value(entry.group), GROUP_VERSION)
+    return Record(key=key, value=value, timestamp_ms=now_ms)
 
 
 def read_entry(record: Record) -> Entry | None:

@@ -4,14 +4,17 @@ A group has a timer for its join phase, one for its sync phase and one for each 
 which each heartbeat restarts. One task makes the calls of all groups.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from math import inf
 from typing import NoReturn
 
 import trio
 
 from odradek.broker.coordination.deadlines import Deadlines
-from odradek.broker.turns import STEPS_PER_TURN, Turns
+from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
+
+Call = Callable[[], Awaitable[None] | None]
+"""What a timer calls. If it is asynchronous, the calls of other timers wait for it."""
 
 
 class Timer:
@@ -21,10 +24,10 @@ class Timer:
 
     def __init__(self, deadlines: "Deadlines[Timer]") -> None:
         self.due_at = inf
-        self._call: Callable[[], None] | None = None
+        self._call: Call | None = None
         self._deadlines = deadlines
 
-    def start(self, after_ms: float, call: Callable[[], None]) -> None:
+    def start(self, after_ms: float, call: Call) -> None:
         """Call `call` in `after_ms`. This replaces an earlier call of this timer."""
         self.due_at = trio.current_time() + after_ms / 1000
         self._call = call
@@ -35,12 +38,14 @@ class Timer:
         self._call = None
         self._deadlines.forget(self)
 
-    def call_if_due(self) -> None:
+    async def call_if_due(self) -> None:
         """Make the call, unless the timer was stopped or restarted meanwhile."""
         if self._call is not None and self.due_at <= trio.current_time():
             call = self._call
             self.stop()
-            call()
+            result = call()
+            if result is not None:
+                await result
 
 
 def new_timers() -> Deadlines[Timer]:
@@ -52,6 +57,6 @@ async def call_when_due(timers: Deadlines[Timer]) -> NoReturn:
     turns = Turns()
     while True:
         for timer in await timers.wait():
-            # A call may remove a member of a large group, and all members may be late at once.
-            timer.call_if_due()
+            # All members of a large group may be late at once.
+            await timer.call_if_due()
             await turns.take(STEPS_PER_TURN)

@@ -7,7 +7,7 @@ history adds less; nothing depends on a complete one.
 
 import os.path
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from odradek.broker.inspect.inspection import (
@@ -19,6 +19,7 @@ from odradek.broker.inspect.inspection import (
 )
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import LOG, file_path, offsets_in
+from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import (
     TRANSACTION_STATE_TOPIC,

@@ -5,12 +5,13 @@ reports incomplete and damaged batches, and continues with the good batches behi
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.group.consumer.records import VALUE_OF
+from odradek.broker.group.consumer.consumer_group_records import VALUE_OF
 from odradek.broker.storage.compaction.batches import delete_horizon
+from odradek.late import dataclass
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,

@@ -5,7 +5,9 @@ nothing is changed. The command refuses to run while a broker uses the directory
 """
 
 import contextlib
+import json
 import os.path
+import sys
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -13,7 +15,7 @@ from typing import Final
 import click
 import trio
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.inspect.dump import check_format_of, log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
 from odradek.broker.inspect.lost_logs import lost_logs
@@ -22,7 +24,7 @@ from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.files import LOG, file_path, offsets_in
 from odradek.broker.storage.last_run import LAST_RUN
 from odradek.broker.storage.lost import give_up, has_log, is_given_up
-from odradek.broker.topic_partition import partition_of
+from odradek.broker.values.topic_partition import partition_of
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 from odradek.protocol.text import printable
 
@@ -43,8 +45,15 @@ SHOWN: Final = 20
 @click.option(
     "--make-missing", is_flag=True, help="Give up logs that are lost: they begin anew, empty."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each such log.")
 def repair_logs(
-    directory: str, cut: bool, leave_out: bool, dry_run: bool, tear: bool, make_missing: bool
+    directory: str,
+    cut: bool,
+    leave_out: bool,
+    dry_run: bool,
+    tear: bool,
+    make_missing: bool,
+    as_json: bool,
 ) -> None:
     """Show the damage in a log, and repair it.
 
@@ -52,26 +61,62 @@ def repair_logs(
     kept in its directory, in files named OFFSET.cut. Without --cut or --leave-out the command only
     shows the damage. A log is lost if its directory is gone, or has no segment any more. The exit
     status is 1 if damage is left.
+
+    \b
+    Keys of --json, an object for each log that is lost or damaged: directory, lost,
+    damages (file, position, end, offset, next_offset, problem), problems (of small
+    files), repaired (for a lost one: it may begin anew). The text goes to standard
+    error then.
     """
     if cut and leave_out:
         raise click.ClickException("--cut and --leave-out exclude each other; give only one.")
     path = directory.rstrip("/") or directory[:1]
     choice = "cut" if cut else "leave out" if leave_out else None
+    found: list[dict[str, object]] = []
+    told = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     try:
         data_dir, partitions = _partitions(path)
-        with _lock(data_dir):
+        with _lock(data_dir), told:
             only = None if path == data_dir else path
             lost = trio.run(_lost, data_dir, only, make_missing, dry_run)
             partitions = [each for each in partitions if os.path.basename(each) not in lost]
             if not lost and not partitions:
                 raise click.ClickException(f"There is no log in {path}.")
-            is_whole = all(lost.values())
+            found += [_lost_facts(data_dir, name, anew) for name, anew in lost.items()]
             if partitions:
-                is_whole &= trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
+                found += trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
-    if not is_whole:
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(each))
+    if not all(each["repaired"] for each in found):
         raise click.exceptions.Exit(1)
+
+
+def _lost_facts(data_dir: str, name: str, begins_anew: bool) -> dict[str, object]:
+    facts = {"directory": f"{data_dir}/{name}", "lost": True, "damages": [], "problems": []}
+    return {**facts, "repaired": begins_anew}
+
+
+def _damaged_facts(found: Survey, is_repaired: bool) -> dict[str, object]:
+    return {
+        "directory": found.directory,
+        "lost": False,
+        "damages": [
+            {
+                "file": file_path(found.directory, damage.base_offset, LOG),
+                "position": damage.position,
+                "end": damage.end,
+                "offset": damage.offset,
+                "next_offset": damage.next_offset,
+                "problem": damage.problem,
+            }
+            for damage in found.damages
+        ],
+        "problems": list(found.problems),
+        "repaired": is_repaired,
+    }
 
 
 def _partitions(path: str) -> tuple[str, list[str]]:
@@ -138,22 +183,22 @@ async def _lost(
 
 async def _repair_all(
     data_dir: str, partitions: list[str], choice: str | None, dry_run: bool, tear: bool
-) -> bool:
-    """Return True if no damage is left."""
+) -> list[dict[str, object]]:
+    """Repair the logs that are damaged. Return the facts of each."""
     disk = SystemDisk()
     history: History | None = None
-    damaged = left = 0
+    damaged: list[dict[str, object]] = []
     for directory in partitions:
         found = await survey_log(disk, directory)
         if not found.is_damaged:
             continue
-        damaged += 1
         history = history or History.read(data_dir)
         _show(found, choice, history)
-        left += not await _repair_one(disk, found, choice, dry_run, tear)
+        is_repaired = await _repair_one(disk, found, choice, dry_run, tear)
+        damaged.append(_damaged_facts(found, is_repaired))
     if not damaged:
         click.echo(f"No log is damaged: {len(partitions)} logs were read completely.")
-    return left == 0
+    return damaged
 
 
 async def _repair_one(

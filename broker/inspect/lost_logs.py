@@ -11,10 +11,10 @@ from odradek.broker.cluster.store import (
 )
 from odradek.broker.cluster.store_embedded import COPY, FILE, DamagedStore, read_file
 from odradek.broker.cluster.two_copies import decode_body, readable
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.last_run import read_last_run
 from odradek.broker.storage.lost import has_log
-from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.broker.values.topic_partition import TopicPartition, partition_of
 
 
 async def lost_logs(disk: Disk, data_dir: str) -> list[str]:

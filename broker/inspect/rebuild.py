@@ -16,7 +16,7 @@ worse, so:
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from uuid import UUID
 
@@ -34,10 +34,11 @@ from odradek.broker.cluster.store import (
     topic_puts,
     unpack,
 )
-from odradek.broker.cluster.two_copies import encode_record
-from odradek.broker.env import Versioned
+from odradek.broker.cluster.two_copies import DamagedStore, decode_body, encode_record
+from odradek.broker.environment.env import Versioned
 from odradek.broker.inspect.survey import Surveyed
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY
+from odradek.late import dataclass
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 PRODUCER_ID_GAP: Final = 1_000_000
@@ -71,6 +72,22 @@ class Salvaged:
     deletions: dict[UUID, str] = field(default_factory=dict)
     next_producer_id: int = 0
     max_epoch: int = -1
+
+    @classmethod
+    def of(cls, bodies: Sequence[bytes]) -> "Salvaged":
+        """Return what the records of a store have, up to the first that cannot be read."""
+        values: dict[str, bytes] = {}
+        for body in bodies:
+            try:
+                _, puts, _ = decode_body(body)
+            except DamagedStore:
+                break
+            for key, value in puts.items():
+                if value is None:
+                    values.pop(key, None)
+                else:
+                    values[key] = value
+        return cls.read(values)
 
     @classmethod
     def read(cls, values: Mapping[str, bytes]) -> "Salvaged":
@@ -119,7 +136,7 @@ class RebuildPlan:
     leader_epoch: int
 
     def record(self) -> bytes:
-        """Return the bytes of the store."""
+        """Return the one record of the rebuilt metadata store, with all of its keys."""
         puts: dict[str, bytes | None] = {
             CLUSTER: pack({"id": self.cluster_id}),
             PRODUCER_IDS_KEY: b"%d" % self.next_producer_id,

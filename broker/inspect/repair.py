@@ -13,11 +13,11 @@ producers, indexes, aborted transactions and the checkpoint match the batches th
 """
 
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.env import Disk, File
+from odradek.broker.environment.env import Disk, File
 from odradek.broker.inspect.found_transactions import FoundTransaction, FoundTransactions
 from odradek.broker.inspect.inspection import FoundBatch, describe_record
 from odradek.broker.inspect.small_files import set_aside, small_files_of
@@ -33,6 +33,7 @@ from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.tail import CHUNK_BYTES, examine_tail, find_batch, keep_bytes, keep_file
+from odradek.late import dataclass
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import (
@@ -370,7 +371,7 @@ async def _leave_out(disk: Disk, found: Survey, base: int, damages: list[Damage]
                     )
                 )
             if damage.next_offset is not None and base <= damage.offset < damage.next_offset:
-                new.append(_empty(damage.offset, damage.next_offset, damage.leader_epoch))
+                new.append(empty_batch(damage.offset, damage.next_offset, damage.leader_epoch))
             position = damage.end
         await _copy(old, new, position, old.size)
         await new.fsync()
@@ -390,7 +391,7 @@ async def _copy(source: File, target: File, position: int, end: int) -> None:
         position += len(chunk)
 
 
-def _empty(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
+def empty_batch(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
     """Return a batch without records that takes the place of these offsets."""
     return emptied(
         BatchHeader(

@@ -7,17 +7,18 @@ the broker does not open the log before a person has decided.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.agreement import check_ends, check_sizes
 from odradek.broker.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.damage import DamagedLog
 from odradek.broker.storage.files import name_of
 from odradek.broker.storage.identity import IDENTITY, Identity, read_identity
 from odradek.broker.storage.log_start import LOG_START, WRONG, read_log_start
-from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.broker.values.topic_partition import TopicPartition, partition_of
+from odradek.late import dataclass
 
 ASIDE = ".set-aside"
 

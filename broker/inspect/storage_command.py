@@ -1,17 +1,21 @@
-"""The command `odradek storage`: the metadata of a data directory while no broker uses it.
+"""The command `odradek storage`: a data directory while no broker uses it.
 
 `rebuild` makes lost metadata anew. `settings` shows and removes changed settings of the broker.
+`import` takes over a directory of Apache Kafka (`importing/`).
 """
 
 import contextlib
+import json
 import os.path
 import random
+import sys
 from collections.abc import Iterator
 from typing import Final
 
 import click
 import trio
 
+from odradek.broker.cluster.node_identity import NODE
 from odradek.broker.cluster.store_embedded import (
     COPY,
     FILE,
@@ -20,9 +24,11 @@ from odradek.broker.cluster.store_embedded import (
     read_file,
     write_files,
 )
-from odradek.broker.cluster.two_copies import Merged, decode_body, merge, readable
+from odradek.broker.cluster.two_copies import Merged, merge, readable
 from odradek.broker.config.topic import check_topic_configs
-from odradek.broker.inspect.dump import check_format_of
+from odradek.broker.inspect.backup_command import backup
+from odradek.broker.inspect.directory_locks import errors_of, locked
+from odradek.broker.inspect.importing.command import import_directory
 from odradek.broker.inspect.rebuild import (
     CannotRebuild,
     RebuildPlan,
@@ -32,7 +38,6 @@ from odradek.broker.inspect.rebuild import (
 )
 from odradek.broker.inspect.stored_settings import NothingStored, StoredSettings
 from odradek.broker.inspect.survey import Surveyed, survey_all
-from odradek.broker.process import LOCK_FILE
 from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.errors import KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -44,7 +49,11 @@ DAMAGED: Final = ".damaged"
 
 @click.group()
 def storage() -> None:
-    """Repair the metadata of a data directory while no broker uses it."""
+    """Back up a broker, import Kafka's directories, and repair metadata."""
+
+
+storage.add_command(import_directory)
+storage.add_command(backup)
 
 
 @storage.command(short_help="Show changed settings of the broker, and remove some.")
@@ -52,17 +61,22 @@ def storage() -> None:
 @click.option(
     "--unset", "names", multiple=True, metavar="NAME", help="Remove this setting; repeatable."
 )
-def settings(directory: str, names: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the keys are above.")
+def settings(directory: str, names: tuple[str, ...], as_json: bool) -> None:
     """Show the settings that were changed while a broker ran, and remove some of them.
 
     Such a change counts before the file and the command line. Use this if the broker cannot be
     used with it; otherwise use `odradek config`. A broker of a cluster keeps changes in etcd.
+
+    \b
+    Keys of --json: directory, settings (those that are left: an object of names
+    and values for each broker id, and for "all").
     """
-    with _errors_of(directory), _locked(directory):
-        trio.run(_show_settings, directory.rstrip("/") or "/", frozenset(names))
+    with errors_of(directory), locked(directory):
+        trio.run(_show_settings, directory.rstrip("/") or "/", frozenset(names), as_json)
 
 
-async def _show_settings(directory: str, names: frozenset[str]) -> None:
+async def _show_settings(directory: str, names: frozenset[str], as_json: bool) -> None:
     try:
         stored = await StoredSettings.open(SystemDisk(), directory)
     except (DamagedStore, NothingStored) as error:
@@ -72,6 +86,10 @@ async def _show_settings(directory: str, names: frozenset[str]) -> None:
             await stored.unset(names)
         except (KafkaError, NothingStored) as error:
             raise click.ClickException(str(error)) from None
+        if as_json:
+            by_broker = {broker or "all": configs for broker, configs in stored.by_broker.items()}
+            click.echo(json.dumps({"directory": directory, "settings": by_broker}))
+            return
         for line in stored.lines():
             click.echo(printable(line))
 
@@ -93,12 +111,14 @@ async def _show_settings(directory: str, names: frozenset[str]) -> None:
     help="A setting of a topic that the directories do not have; repeatable.",
 )
 @click.option("--node-id", type=int, default=1, show_default=True, help="The broker's node.id.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the keys are above.")
 def rebuild(
     directory: str,
     dry_run: bool,
     make_missing: bool,
     configs: tuple[tuple[str, str], ...],
     node_id: int,
+    as_json: bool,
 ) -> None:
     """Rebuild cluster.meta and its copy from the directories of the partitions.
 
@@ -106,20 +126,18 @@ def rebuild(
     Records, committed offsets and transactions are in the directories of the partitions, and are
     not changed. If a topic's settings are unknown, its retention is off. Damaged files are kept,
     with the suffix .damaged.
+
+    \b
+    Keys of --json: directory, written (false with --dry-run), cluster, topics
+    (topic, id, partitions, bytes, missing: the numbers of partitions without a
+    directory), kept (copies of damaged files). The text goes to standard error then.
     """
     wishes = Wishes(node_id=node_id, make_missing=make_missing, configs=_topic_configs(configs))
-    with _errors_of(directory), _locked(directory):
-        trio.run(_rebuild, directory.rstrip("/") or "/", wishes, dry_run)
-
-
-@contextlib.contextmanager
-def _errors_of(directory: str) -> Iterator[None]:
-    """Turn an error of the system into a sentence."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or directory
-        raise click.ClickException(f"{where}: {error.strerror or error}.") from None
+    told = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with errors_of(directory), locked(directory), told:
+        facts = trio.run(_rebuild, directory.rstrip("/") or "/", wishes, dry_run)
+    if as_json:
+        click.echo(json.dumps(facts))
 
 
 def _topic_configs(configs: tuple[tuple[str, str], ...]) -> dict[str, dict[str, str]]:
@@ -135,23 +153,16 @@ def _topic_configs(configs: tuple[tuple[str, str], ...]) -> dict[str, dict[str, 
         raise click.ClickException(str(error)) from None
 
 
-@contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    try:
-        lock = SystemDisk().lock(f"{directory}/{LOCK_FILE}")
-    except BlockingIOError:
-        raise click.ClickException(f"A broker uses {directory}; stop it first.") from None
-    try:
-        check_format_of(directory)
-        yield
-    finally:
-        lock.release()
-
-
-async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
+async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> dict[str, object]:
+    """Rebuild the store, or show how it would be. Return the facts for programs."""
     disk = SystemDisk()
     paths = [f"{directory}/{name}" for name in (FILE, COPY)]
     old = [await read_file(disk, path) or b"" for path in paths]
+    if disk.exists(f"{directory}/{NODE}") and not any(old):
+        raise click.ClickException(
+            f"{directory} is that of a broker of a cluster, whose metadata is in etcd: there is "
+            "nothing to rebuild here. If etcd is lost, restore it (docs/cluster.md)."
+        )
     merged = _readable(old[0], old[1])
     _check_is_needed(directory, old[0], old[1])
     try:
@@ -162,14 +173,14 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
     if not found:
         raise click.ClickException(f"There is no directory of a partition in {directory}.")
     try:
-        made = plan_rebuild(found, _salvaged(merged), wishes, random.SystemRandom())
+        made = plan_rebuild(found, Salvaged.of(merged.bodies), wishes, random.SystemRandom())
     except CannotRebuild as error:
         raise click.ClickException("\n  ".join(["Nothing is written.", *error.reasons])) from None
     for line in _described(directory, made, found, others, len(merged.bodies)):
         click.echo(printable(line))
     if dry_run:
         click.echo("Nothing was written (--dry-run).")
-        return
+        return _facts(directory, made, None)
     kept = [name for name, data in zip((FILE, COPY), old, strict=True) if data]
     kept_as = [await _keep(disk, directory, name, old[name == COPY]) for name in kept]
     await write_files(disk, paths, made.record())
@@ -177,6 +188,27 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> None:
     for name, copy in zip(kept, kept_as, strict=True):
         click.echo(f"What was in {name} is kept in {copy}.")
     click.echo(f"Next: odradek serve --data-dir {directory}")
+    return _facts(directory, made, kept_as)
+
+
+def _facts(directory: str, made: RebuildPlan, kept: list[str] | None) -> dict[str, object]:
+    """Return what `--json` prints. `kept` is None if nothing was written."""
+    return {
+        "directory": directory,
+        "written": kept is not None,
+        "cluster": made.cluster_id,
+        "topics": [
+            {
+                "topic": rebuilt.topic.name,
+                "id": str(rebuilt.topic.topic_id),
+                "partitions": len(rebuilt.topic.partitions),
+                "bytes": rebuilt.size_bytes,
+                "missing": list(rebuilt.missing),
+            }
+            for rebuilt in made.topics
+        ],
+        "kept": kept or [],
+    }
 
 
 def _check_is_needed(directory: str, first: bytes, second: bytes) -> None:
@@ -199,21 +231,6 @@ def _readable(first: bytes, second: bytes) -> Merged:
         return readable(first, second, (FILE, COPY))
     except DamagedStore:  # they contradict each other, so neither is used
         return Merged()
-
-
-def _salvaged(merged: Merged) -> Salvaged:
-    values: dict[str, bytes] = {}
-    for body in merged.bodies:
-        try:
-            _, puts, _ = decode_body(body)
-        except DamagedStore:
-            break
-        for key, value in puts.items():
-            if value is None:
-                values.pop(key, None)
-            else:
-                values[key] = value
-    return Salvaged.read(values)
 
 
 async def _keep(disk: SystemDisk, directory: str, name: str, data: bytes) -> str:

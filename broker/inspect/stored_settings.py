@@ -6,7 +6,7 @@ from odradek.broker.cluster.node_identity import NODE
 from odradek.broker.cluster.store import BROKER_CONFIGS, pack, unpack
 from odradek.broker.cluster.store_embedded import NAMES, EmbeddedStore
 from odradek.broker.config.live import ALL_BROKERS
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 
 
 class NothingStored(Exception):
@@ -19,7 +19,7 @@ class StoredSettings:
     def __init__(self, directory: str, store: EmbeddedStore) -> None:
         self._directory = directory
         self._store = store
-        self._by_broker: dict[str, dict[str, str]] = {}
+        self.by_broker: dict[str, dict[str, str]] = {}
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "StoredSettings":
@@ -39,20 +39,21 @@ class StoredSettings:
 
     async def _read(self) -> None:
         found, _ = await self._store.range(BROKER_CONFIGS)
-        self._by_broker = {
+        self.by_broker = {
             key.removeprefix(BROKER_CONFIGS): unpack(stored.value) for key, stored in found.items()
         }
 
+    # invariant settings 3
     async def unset(self, names: Set[str]) -> None:
         """Remove settings of every broker. Raises `NothingStored` for one that is not there."""
-        there = {name for configs in self._by_broker.values() for name in configs}
+        there = {name for configs in self.by_broker.values() for name in configs}
         missing = sorted(names - there)
         if missing:
             raise NothingStored(
                 f"{', '.join(missing)} is not among the changed settings; nothing was removed."
             )
         puts: dict[str, bytes | None] = {}
-        for broker, configs in self._by_broker.items():
+        for broker, configs in self.by_broker.items():
             kept = {name: text for name, text in configs.items() if name not in names}
             if kept != configs:
                 puts[f"{BROKER_CONFIGS}{broker}"] = pack(kept) if kept else None
@@ -62,9 +63,9 @@ class StoredSettings:
 
     def lines(self) -> Iterator[str]:
         """Yield what a person reads about the settings."""
-        if not self._by_broker:
+        if not self.by_broker:
             yield f"No setting of a broker is changed in {self._directory}."
-        for broker, configs in sorted(self._by_broker.items()):
+        for broker, configs in sorted(self.by_broker.items()):
             yield "All brokers:" if broker == ALL_BROKERS else f"Broker {broker}:"
             for name, text in sorted(configs.items()):
                 yield f"  {name}={text}"

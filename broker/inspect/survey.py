@@ -7,20 +7,21 @@ batch, marker, snapshot, checkpoint or transaction state.
 
 import os.path
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.inspect.found_transactions import states_in
 from odradek.broker.inspect.inspection import FoundBatch, Rest, batches_in
-from odradek.broker.member_ids import number_of
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import LOG, SNAPSHOT, file_path, offsets_in
 from odradek.broker.storage.identity import IDENTITY, Identity, decode_identity
-from odradek.broker.storage.producers import ProducerEntry
+from odradek.broker.storage.producer_entry import ProducerEntry
 from odradek.broker.storage.snapshot import decode_snapshot
-from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.broker.values.member_ids import number_of
+from odradek.broker.values.topic_partition import TopicPartition, partition_of
+from odradek.late import dataclass
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 
 EPOCH_MAX: Final = 1 << 30

@@ -1,9 +1,8 @@
 """The results of an append to a partition and of a read from one."""
 
-from dataclasses import dataclass
-
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
 from odradek.broker.storage.aborted import AbortedTxn
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

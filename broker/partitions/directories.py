@@ -20,11 +20,11 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
 from odradek.broker.storage.lost import forget_given_up, has_log, is_given_up, set_aside
-from odradek.broker.topic_partition import TopicPartition, partition_of
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition, partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
 DELETED: Final = ".deleted"
@@ -78,13 +78,18 @@ class PartitionDirectories:
     async def flush_names(self, directories: Iterable[str]) -> frozenset[str]:
         """Wait until directories of partitions, and their names, are on disk.
 
-        Return those that are there. Raises OSError.
+        Return those that are. Raises OSError if names cannot be flushed at all.
         """
         there: list[str] = []
-        for directory in directories:
-            with contextlib.suppress(FileNotFoundError):  # its topic was deleted
+
+        async def flush_one(directory: str) -> None:
+            with contextlib.suppress(OSError):  # its topic was deleted, say
                 await self._disk.fsync_dir(directory)
                 there.append(directory)
+
+        async with trio.open_nursery() as nursery:
+            for directory in directories:
+                nursery.start_soon(flush_one, directory)
         if there:
             await self.sync()
         return frozenset(there)
@@ -126,6 +131,9 @@ class PartitionDirectories:
         directory = f"{self._directory}/{where}"
         if not self._disk.exists(directory):
             return
+        # invariant disk 10: A directory with records is never removed to make room for a new
+        # partition. It is set aside.
+        # tests/broker/storage/test_directories.py
         if self.is_directory(str(where)) and is_empty_log(self._disk, directory):
             await self._disk.rmtree(directory)
         else:
@@ -160,14 +168,14 @@ class PartitionDirectories:
         The new name is durable after `sync`.
         """
         number, repeated = 1, ""
-        while self._disk.exists(self._thrown(where, topic_id, repeated)):
+        while self._disk.exists(self._deleted_path(where, topic_id, repeated)):
             number += 1
             repeated = f".{number}"
-        target = self._thrown(where, topic_id, repeated)
+        target = self._deleted_path(where, topic_id, repeated)
         self._disk.rename(f"{self._directory}/{where}", target)
         self._to_remove(target)
 
-    def _thrown(self, where: TopicPartition, topic_id: UUID, repeated: str) -> str:
+    def _deleted_path(self, where: TopicPartition, topic_id: UUID, repeated: str) -> str:
         return f"{self._directory}/{topic_id.hex}-{where.partition}{repeated}{DELETED}"
 
     async def sync(self) -> None:

@@ -23,8 +23,9 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.partitions.partition import Partition
-from odradek.protocol.apis.fetch import FetchPartition
+from odradek.broker.environment.turns import Turns
+from odradek.broker.partitions.leader import Leader
+from odradek.protocol.apis.fetch import FetchPartition, FetchRequest, PartitionData
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NEW_SESSION: Final = 0
@@ -39,9 +40,16 @@ SESSIONS_MAX_BYTES: Final = 128 * 1024 * 1024
 PLACE_BYTES: Final = 800
 """The memory of one partition in a session, without the name of its topic."""
 UNKNOWN: Final = -1
+NONE_YET: Final = -1
+"""The epoch of a divergence where there is none."""
 
 PlaceKey = tuple[UUID | str, int]
 """The id of a topic, or its name up to version 12, and the number of a partition."""
+
+
+def is_urgent(data: PartitionData) -> bool:
+    """Return True for an answer that is repeated until its cause is gone."""
+    return data.error_code != ErrorCode.NONE or data.diverging_epoch.epoch != NONE_YET
 
 
 def next_epoch(epoch: int) -> int:
@@ -55,7 +63,7 @@ class SessionPlace:
     __slots__ = (
         "known_high_watermark",
         "known_log_start",
-        "partition",
+        "leader",
         "session",
         "topic",
         "topic_id",
@@ -71,7 +79,7 @@ class SessionPlace:
         """The name of the topic; "" as long as no topic has had the id."""
         self.topic_id = topic_id
         self.wanted = wanted
-        self.partition: Partition | None = None
+        self.leader: Leader | None = None
         self.turn = 0
         """Its place in the order of reading."""
         self.known_high_watermark = self.known_log_start = UNKNOWN
@@ -81,36 +89,58 @@ class SessionPlace:
         self.session.ready[self] = None
         self.session.wake()
 
-    def watch(self, partition: Partition | None) -> None:
-        """Have news of this partition, and of no other."""
-        if self.partition is not partition:
+    def watch(self, leader: Leader | None) -> None:
+        """Watch this leader's partition, and no other."""
+        if self.leader is not leader:
             self.leave()
-            if partition is not None and not self.session.is_ended:
-                self.partition = partition
-                partition.marks.readers.watches[self] = None
+            if leader is not None and not self.session.is_ended:
+                self.leader = leader
+                leader.marks.readers.watches[self] = None
 
     def leave(self) -> None:
-        if self.partition is not None:
-            self.partition.marks.readers.watches.pop(self, None)
-            self.partition = None
+        if self.leader is not None:
+            self.leader.marks.readers.watches.pop(self, None)
+            self.leader = None
+
+    def has_not_told(self, data: PartitionData) -> bool:
+        """Return True if an answer has something that the client does not know."""
+        return (
+            bool(data.records)
+            or is_urgent(data)
+            or self.known_high_watermark != data.high_watermark
+            or self.known_log_start != data.log_start_offset
+        )
+
+    def note_answer(self, data: PartitionData, *, read_committed: bool) -> None:
+        """Note what the client knows of the partition now, and whether there is more for it."""
+        # When the error is gone, the partition is answered again.
+        is_failed = data.error_code != ErrorCode.NONE
+        self.known_high_watermark = UNKNOWN if is_failed else data.high_watermark
+        self.known_log_start = data.log_start_offset
+        is_ready = is_urgent(data) or bool(data.records)
+        if not is_ready and not self.has_news(read_committed=read_committed):
+            self.session.ready.pop(self, None)
 
     def has_news(self, *, read_committed: bool) -> bool:
         """Return True if there is more than the client was told: records, other marks, an error."""
-        partition = self.partition
-        if partition is None:
+        leader = self.leader
+        if leader is None:
             return True
         # It may have gone, or have another leader, since it was read. It has notified then, and
         # does so never again: without this look the client would wait for it for ever.
+        # invariant readers 6: What a partition notified between its reading and its answer is not
+        # lost to a fetch session.
+        # plant a session takes a partition for answered that has gone since it was read
         try:
-            partition.check_available()
+            leader.check()
         except KafkaError:
             return True
-        high_watermark = partition.high_watermark
-        end = partition.last_stable_offset if read_committed else high_watermark
+        high_watermark = leader.marks.high_watermark
+        end = leader.marks.end_for(read_committed=read_committed)
         return (
             self.wanted.fetch_offset < end
             or self.known_high_watermark != high_watermark
-            or self.known_log_start != partition.log_start_offset
+            or self.known_log_start != leader.log.log_start_offset
         )
 
 
@@ -242,6 +272,23 @@ class FetchSessions:
         session.used_at = trio.current_time()
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
+
+    async def update(self, session: FetchSession, request: FetchRequest) -> None:
+        """Take what the client fetches from elsewhere now, and leave out what it does not fetch.
+
+        Raises KafkaError FETCH_SESSION_ID_NOT_FOUND if memory is short and the session has ended.
+        """
+        turns = Turns()
+        for topic in request.topics:
+            for wanted in topic.partitions:
+                await turns.take()
+                session.place(topic.topic, topic.topic_id, wanted)
+                if not self.has_room(session):
+                    raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        for forgotten in request.forgotten_topics_data:
+            for index in forgotten.partitions:
+                await turns.take()
+                session.forget(forgotten.topic, forgotten.topic_id, index)
 
     def has_room(self, session: FetchSession) -> bool:
         """Count what a session holds now. End it, and return False, if there is no memory for it.

@@ -6,11 +6,12 @@ client when the first batch of its transaction is appended. It keeps that in mem
 restart only the coordinator knows.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.storage.producers import ProducerEntry, Producers
+from odradek.broker.storage.producer_entry import ProducerEntry
+from odradek.broker.storage.producers import Producers
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.late import dataclass
 
 LEFT_OVER_MAX: Final = 32
 """Ended transactions that may be remembered, besides as many as are open."""

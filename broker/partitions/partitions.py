@@ -5,51 +5,47 @@
 - Directories of deleted topics, which were only renamed, are removed.
 - The files `topic.meta` follow the settings of their topics (`identities.py`).
 
-A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
-its end. It is removed before anything is opened, so that a crash while opening is a crash
-(KAFKA-10471); it is not written if any log could not be closed that way (KAFKA-13315).
+What is known of the run before, and noted for the next one, is in `run_notes.py`.
 """
 
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 import trio
 
-from odradek.broker.env import Clock, Disk, DiskUsage, inline
+from odradek.broker.environment.env import Clock, Disk, DiskUsage, inline
+from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.answers import Appended, ReadResult
-from odradek.broker.partitions.background import Background
 from odradek.broker.partitions.directories import PartitionDirectories
-from odradek.broker.partitions.identities import Identities
-from odradek.broker.partitions.lead import Lead
-from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
+from odradek.broker.partitions.in_sync_view import InSyncView
+from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.retention import RetentionLoop
-from odradek.broker.partitions.scrubber import Scrubber, ScrubConfig
+from odradek.broker.partitions.run_notes import RunNotes
 from odradek.broker.partitions.unopened import UnopenedPartitions, why_missing
-from odradek.broker.partitions.watch import Watch
+from odradek.broker.partitions.upkeep.background import Background
+from odradek.broker.partitions.upkeep.identities import Identities
+from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig, LogCleaner
+from odradek.broker.partitions.upkeep.maintenance import Maintenance
+from odradek.broker.partitions.upkeep.retention import RetentionLoop
+from odradek.broker.partitions.upkeep.scrubber import Scrubber, ScrubConfig
 from odradek.broker.storage.compaction.cleaner import Offload
 from odradek.broker.storage.config import MIB, FlushPolicy, LogConfig
-from odradek.broker.storage.damage import DamagedLog, ForeignFile, Others, Rules
+from odradek.broker.storage.damage import DamagedLog, DamagedSegment, ForeignFile, Others
 from odradek.broker.storage.decompressor import Decompressor
-from odradek.broker.storage.files import OpenFiles, parent_of
+from odradek.broker.storage.files import OpenFiles
 from odradek.broker.storage.identity import Identity
-from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.log_state import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
-from odradek.broker.storage.segment import DamagedSegment
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 __all__ = ["Appended", "Partition", "Partitions", "ReadResult"]
 
 LOGGER: Final = logging.getLogger(__name__)
-CLEAN_MARK: Final = "clean-shutdown"
 RETENTION_CHECK_MS: Final = 300_000
 PRODUCER_EXPIRATION_CHECK_MS: Final = 600_000
 CLOSED_AT_ONCE: Final = 8
@@ -60,7 +56,6 @@ NOBODY: Final = -1
 class Opened:
     """The work that opening all logs took."""
 
-    was_clean: bool = False
     partition_count: int = 0
     read_bytes: int = 0
     cut_off_bytes: int = 0
@@ -70,10 +65,11 @@ class Opened:
         self.read_bytes += recovered.read_bytes
         self.cut_off_bytes += recovered.cut_off_bytes
 
-    def __str__(self) -> str:
+    def summary(self, *, was_clean: bool) -> str:
+        """Return it in words. `was_clean` is True if the last run has closed all logs."""
         if not self.partition_count:
             return "nothing to recover"
-        how = "after a clean stop" if self.was_clean else "after a crash"
+        how = "after a clean stop" if was_clean else "after a crash"
         text = f"{self.partition_count} partitions {how}, {self.read_bytes / MIB:.1f} MiB read"
         return f"{text}, {self.cut_off_bytes} bytes cut off" if self.cut_off_bytes else text
 
@@ -93,16 +89,17 @@ class Partitions:
         scrub: ScrubConfig | None = None,
         offload: Offload = inline,
         flush: FlushPolicy = FlushPolicy.ACK,
+        exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> None:
-        self._flush = flush
+        """`exists_elsewhere` returns True if other brokers have a replica of a partition."""
         self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
         upkeep_seconds = retention_check_interval_ms / 1000
-        self._retention = RetentionLoop(self, self._disk, upkeep_seconds)
+        self._retention = RetentionLoop(self.kept_logs, self._disk, upkeep_seconds)
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
-        self.cleaner = LogCleaner(self, cleaner or CleanerConfig(), offload)
-        self._scrubber = Scrubber(self, scrub or ScrubConfig(), offload)
+        self.cleaner = LogCleaner(self.kept_logs, cleaner or CleanerConfig(), offload)
+        self._scrubber = Scrubber(self.kept_logs, self.on_damage, scrub or ScrubConfig(), offload)
         self.directories = PartitionDirectories(disk, directory, upkeep_seconds)
         self._background = Background()
         self._decompressor = Decompressor(offload)
@@ -110,15 +107,10 @@ class Partitions:
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened = UnopenedPartitions()
-        self._last_run = LastRun()
-        self.lacks_records = False
-        """True if logs may lack acknowledged records, and other brokers may not know it yet."""
-        self.missing: set[TopicPartition] = set()
-        """Replicas whose directories were not there at the start. None is made meanwhile."""
-        self._is_open = False
-        self._opened: Opened | None = None
-        self.exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False
-        """Asked for a partition without a replica here: do other brokers have one?"""
+        self.run_notes = RunNotes(self._disk, directory, flush, self.damaged_partitions)
+        self._has_begun = False
+        self._opened = Opened()
+        self._exists_elsewhere = exists_elsewhere
 
     # which there are
 
@@ -128,18 +120,16 @@ class Partitions:
     def __len__(self) -> int:
         return len(self._partitions)
 
-    def get(self, topic: str, index: int) -> Partition:
-        """Return a partition that this broker leads.
+    def leader(self, topic: str, index: int) -> Leader:
+        """Return the leader of a partition.
 
         Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR
         if it is offline.
         """
-        found = self._replica(topic, index)
-        found.check_available()
-        return found
+        return self._replica(topic, index).leader()
 
     def get_replica(self, topic: str, index: int) -> Partition:
-        """Return a partition that this broker leads or follows. Raises KafkaError as `get`."""
+        """Return a partition that this broker leads or follows. Raises KafkaError as `leader`."""
         found = self._replica(topic, index)
         found.log.check_available()
         return found
@@ -149,7 +139,7 @@ class Partitions:
         found = self._partitions.get(where)
         if found is None:
             self._unopened.check(where)
-            if self.exists_elsewhere(where):
+            if self._exists_elsewhere(where):
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other brokers"
                 )
@@ -171,13 +161,13 @@ class Partitions:
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
         if found is None:
-            return where in self._unopened or where in self.missing
+            return where in self._unopened or where in self.run_notes.missing
         return found.log.failure is not None
 
-    def damaged(self) -> list[TopicPartition]:
+    def damaged_partitions(self) -> list[TopicPartition]:
         """Return the partitions that are offline because their stored data is damaged."""
         opened = [where for where, found in self._partitions.items() if found.log.is_damaged]
-        return [*self._unopened.damaged(), *opened]
+        return [*self._unopened.damaged_partitions(), *opened]
 
     def topic_id_of(self, where: TopicPartition) -> UUID | None:
         """Return the topic whose log is here, opened or not; None without one."""
@@ -187,14 +177,10 @@ class Partitions:
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
 
-    def watch(self, partitions: Iterable[Partition]) -> Watch:
-        """Return a context manager; its `wait` returns when a partition has news for readers."""
-        return Watch([partition.marks.readers for partition in partitions])
-
     @property
-    def recovered(self) -> str:
+    def recovery_summary(self) -> str:
         """Return a summary of the opening, for the start-up line."""
-        return f"{self._opened or Opened()}{self._unopened}"
+        return f"{self._opened.summary(was_clean=self.run_notes.was_clean)}{self._unopened}"
 
     # opening and closing
 
@@ -218,7 +204,7 @@ class Partitions:
         """
         where = TopicPartition(topic, index)
         assert where not in self._partitions, where
-        opened = await self.begin()
+        await self.begin()
         directory = self.directories.of(where)
         found = await self.directories.check_owner(where, topic_id)
         # Of a log that could not be opened, and was set aside: its directory had the same name.
@@ -229,12 +215,12 @@ class Partitions:
             topic_id=topic_id,
             config=config,
             now_ms=self._clock.wall_ms(),
-            rules=self._rules(str(where), others),
+            rules=self.run_notes.rules(str(where), others),
             has_identity=identity is not None,
         )
-        opened.add(recovered)
+        self._opened.add(recovered)
         if identity is not None:
-            await self.identities.opened(log, recovered, identity, found)
+            await self.identities.on_opened(log, recovered, identity, found)
         partition = Partition(
             topic=topic,
             index=index,
@@ -244,50 +230,9 @@ class Partitions:
             decompressor=self._decompressor,
         )
         if leader_epoch is not None:
-            partition.begin_lead(Lead.alone(NOBODY, leader_epoch))
+            partition.begin_lead(InSyncView.alone(NOBODY, leader_epoch))
         self._partitions[where] = partition
         return partition
-
-    def _rules(self, name: str, others: Others) -> Rules:
-        """Return the rules by which the log in a directory is judged after the last run."""
-        is_suspect = name in self._last_run.damaged
-        return Rules(
-            same_boot=self._is_all_here or is_suspect,
-            read_all=is_suspect,
-            others=others,
-            lacks_records=self.lacks_records,
-        )
-
-    @property
-    def _is_all_here(self) -> bool:
-        """True if the machine has not gone down since the last run, or only after its end."""
-        boot_id = self._disk.boot_id()
-        is_same_boot = boot_id is not None and boot_id == self._last_run.boot_id
-        return is_same_boot or (self._opened is not None and self._opened.was_clean)
-
-    async def all_opened(self) -> None:
-        """Note this run's boot id for the next start, once all logs are open.
-
-        Nothing may be appended before: until it is noted, recovery judges the logs by the boot id
-        of the run before. A full disk is harmless: the older note makes recovery more careful.
-        """
-        self._is_open = True
-        await self._note_this_run()
-
-    async def _note_this_run(self) -> None:
-        this_run = LastRun(
-            boot_id=self._disk.boot_id(),
-            damaged=frozenset(map(str, self.damaged())),
-            is_unflushed=self._flush is FlushPolicy.OS,
-            lacks_records=self.lacks_records,
-        )
-        if not self._is_open or this_run == self._last_run:
-            return
-        try:
-            await write_last_run(self._disk, self._directory, this_run)
-            self._last_run = this_run
-        except OSError as error:
-            LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
 
     def keep_missing(self, topic: str, topic_id: UUID, index: int, *, is_only: bool) -> None:
         """Note that a partition's log is lost, and that no other replica is whole.
@@ -321,7 +266,13 @@ class Partitions:
     async def take_offline(self, partition: Partition, reason: str) -> None:
         """See `Partition.take_offline`. The damage is noted on disk for the next start."""
         partition.take_offline(reason)
-        await self._note_this_run()
+        await self.run_notes.write()
+
+    async def on_damage(self, log: Log, reason: str) -> None:
+        """Take the partition of a log offline."""
+        for partition in self.all():
+            if partition.log is log:
+                await self.take_offline(partition, reason)
 
     async def create(
         self,
@@ -358,9 +309,9 @@ class Partitions:
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
             topic_id = self._unopened.discard(where)
-            self.missing.discard(where)
+            self.run_notes.missing.discard(where)
             if partition is not None:
-                self._background.forget(partition)
+                self._background.forget(partition.maintenance)
                 await partition.discard()
             try:
                 if partition is not None:
@@ -370,7 +321,7 @@ class Partitions:
             except OSError as error:
                 failures.append(error)
         await self.directories.sync()
-        await self._note_this_run()  # other logs may get these names
+        await self.run_notes.write()  # other logs may get these names
         if failures:
             raise failures[0]
 
@@ -379,47 +330,25 @@ class Partitions:
         self._unopened.discard(where)
         partition = self._partitions.pop(where, None)
         if partition is not None:
-            self._background.forget(partition)
+            self._background.forget(partition.maintenance)
             await partition.discard()
-        await self._note_this_run()
+        await self.run_notes.write()
 
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""
         await self.begin()
         await self.directories.remove_deleted(topic, topic_id)
 
-    async def begin(self) -> Opened:
-        """Read how the last run ended, before anything is opened. Raises OSError.
+    async def begin(self) -> None:
+        """Read what earlier runs have left, before anything is opened. Raises OSError.
 
         Calling it again changes nothing.
         """
-        if self._opened is not None:
-            return self._opened
-        self._disk.mkdir(self._directory)
-        with contextlib.suppress(PermissionError):  # then it has been here before us
-            await self._disk.fsync_dir(parent_of(self._directory))
-        mark = f"{self._directory}/{CLEAN_MARK}"
-        was_clean = self._disk.exists(mark)
-        if was_clean:
-            self._disk.remove(mark)
-        await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
+        if self._has_begun:
+            return
+        await self.run_notes.begin()
         self.directories.find_thrown_away()
-        self._last_run = await read_last_run(self._disk, self._directory)
-        self._opened = Opened(was_clean)
-        last = self._last_run
-        self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
-        return self._opened
-
-    def may_lack(self, where: TopicPartition) -> bool:
-        """Return True if the log of a partition may lack acknowledged records."""
-        return self.lacks_records or where in self.missing
-
-    async def note_none_relies_on_this(self) -> None:
-        """Note that no broker takes the logs here for whole any more, as far as they may not be."""
-        self.missing.clear()
-        if self.lacks_records:
-            self.lacks_records = False
-            await self._note_this_run()
+        self._has_begun = True
 
     def warn_of_strangers(self) -> None:
         """Log the directories that belong to no topic, once everything is open. Raises OSError."""
@@ -428,9 +357,9 @@ class Partitions:
 
     async def close(self) -> None:
         """Flush and close every log. If all succeed, write the file `clean-shutdown`."""
-        opened = await self.begin()
+        await self.begin()
         # The mark would say that every log ends with a checkpoint.
-        is_clean = opened is not None and not self._unopened
+        is_clean = not self._unopened
         waiting = iter(self.all())
 
         async def close_some() -> None:
@@ -445,27 +374,21 @@ class Partitions:
         async with trio.open_nursery() as nursery:
             for _ in range(CLOSED_AT_ONCE):
                 nursery.start_soon(close_some)
-        await self._note_this_run()  # also what was found damaged meanwhile
+        await self.run_notes.write()  # also what was found damaged meanwhile
         self._partitions.clear()
         self._files.close_all()
         if is_clean:
-            await self._mark_clean()
-
-    async def _mark_clean(self) -> None:
-        try:
-            file = self._disk.open(f"{self._directory}/{CLEAN_MARK}")
-            await file.fsync()
-            file.close()
-            await self._disk.fsync_dir(self._directory)
-        except OSError as error:
-            LOGGER.warning("%s cannot be marked as closed: %s", self._directory, error)
+            await self.run_notes.mark_clean()
 
     # in the background
 
+    def kept_logs(self) -> list[Maintenance]:
+        """Return the upkeep of all logs."""
+        return [partition.maintenance for partition in self._partitions.values()]
+
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the background work until cancelled."""
-        if self._opened is None:
-            await self.begin()
+        await self.begin()
         try:
             async with trio.open_nursery() as nursery:
                 self.identities.begin(nursery)

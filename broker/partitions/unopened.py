@@ -6,11 +6,11 @@ KAFKA_STORAGE_ERROR, as Kafka refuses requests for an offline replica.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 SHOWN: Final = 10
@@ -73,7 +73,7 @@ class UnopenedPartitions:
         """Note that a partition could not be opened, and why."""
         self._known[where] = Unopened(topic_id, reason, is_damaged)
 
-    def damaged(self) -> list[TopicPartition]:
+    def damaged_partitions(self) -> list[TopicPartition]:
         """Return the partitions whose damage a restart does not mend."""
         return [where for where, log in self._known.items() if log.is_damaged]
 

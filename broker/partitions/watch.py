@@ -31,7 +31,7 @@ class News:
 
 
 class Watch:
-    """Wakes one reader when any of several sources has news. Made by `Partitions.watch`."""
+    """Wakes one reader when any of several sources has news. Enter it before looking."""
 
     __slots__ = ("_event", "_sources")
 

@@ -25,12 +25,25 @@ error and ends with status 1, or with status 2 for a wrong option. Ctrl-C ends a
 130, SIGTERM with 143, SIGHUP (the end of the terminal) with 129: all leave the group, and abort the
 transaction, that the command has. With status 0 `odradek serve` ends after each of them, and
 `odradek txn watch` after Ctrl-C. `odradek serve` ignores SIGHUP where it has no terminal, and each
-command ignores it under `nohup`. A command that
-deletes or moves something asks first if standard input is a terminal, unless `--yes` is given; in
-a script it does not ask. `odradek cluster elect --unclean` asks in a script, too. An answer other
-than yes ends it with status 1. Commands that connect to a broker work with other Kafka brokers,
-too, and read its address from the environment variable `ODRADEK_BOOTSTRAP` unless `--bootstrap` is
-given.
+command ignores it under `nohup`.
+
+A command with the option `--yes` asks first if standard input is a terminal, unless the option is
+given. In a script it does not ask, but for `odradek cluster elect --unclean`; `odradek storage
+import` needs `--yes` there if it leaves something out. An answer other than yes ends a command with
+status 1.
+
+Commands that connect to a broker work with other Kafka brokers, too. They read the address from the
+environment variable `ODRADEK_BOOTSTRAP` unless `--bootstrap` is given.
+
+With `--json` a command prints JSON objects, one on each line, and nothing else on standard output;
+their keys are in its help. Keys stay; new ones may come. An error of a command that connects to a
+broker is then an object on standard error, with the keys `error` and `code` (the name of the
+protocol's error, or null).
+
+A number of seconds may be written as a duration (`90s`, `5m`, `12h`, `7d`). So may the value of a
+setting whose name ends in `ms`, `seconds`, `minutes` or `hours`, and as a size (`512MiB`, `1GB`)
+one whose name has `bytes`: `--config`, `--set`, `odradek config set`, the file and options of
+`odradek serve`. The broker gets the number, so this works with every Kafka.
 """
 
 

@@ -21,7 +21,8 @@ INTRODUCTION: Final = """\
 `odradek serve --config FILE` reads a properties file, such as Kafka's `server.properties`.
 `--set NAME=VALUE` overrules the file. The broker refuses a setting that it does not have, and
 prints its line, unless `--ignore-unknown` is given. The names are Kafka's, except those that are
-marked *ours*. A time is in milliseconds if its name ends in `ms`; a size is in bytes.
+marked *ours*. A time is in milliseconds if its name ends in `ms`; a size is in bytes. Both may also
+be written with a unit (`90s`, `7d`, `512MiB`), in the file, in `--set`, and in commands.
 
 A setting with *live* can be changed while the broker runs, for one broker or for all of a cluster,
 with `odradek config set` or Kafka's `kafka-configs.sh`. The metadata store keeps the change, which

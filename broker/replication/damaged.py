@@ -16,14 +16,14 @@ from typing import Final
 import trio
 
 from odradek.broker.cluster.election import without
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import pack_partition, partition_key
-from odradek.broker.env import Compare, MetaStore
-from odradek.broker.guarded_write import guarded_write
+from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.partitions.partitions import Partitions
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class DamagedReplicas:
         while True:
             await trio.sleep(CHECK_SECONDS)
             await self._take_offline()
-            for where in self._partitions.damaged():
+            for where in self._partitions.damaged_partitions():
                 try:
                     await self._replace(where)
                 except KafkaError as error:
@@ -76,7 +76,7 @@ class DamagedReplicas:
                 await self._partitions.take_offline(partition, found)
 
     async def _replace(self, where: TopicPartition) -> None:
-        """Go one step. Raises KafkaError."""
+        """Take the next step of replacing a damaged replica. Raises KafkaError."""
         image = self._metadata.image
         partition = image.partition(*where)
         if partition is None or not self._has_whole_replica(partition):
@@ -101,4 +101,4 @@ class DamagedReplicas:
         compares = [Compare(key=key, mod_revision=partition.epoch), self._session.guard]
         _, revision = await guarded_write(self._store, compares, {key: pack_partition(changed)})
         LOGGER.error("the replica of %s here is damaged: it is fetched anew from another", where)
-        await self._metadata.reached(revision)
+        await self._metadata.wait_reached(revision)

@@ -11,7 +11,7 @@ follower cuts its log there, and fetches again (KIP-595, in place of a request o
 first fetch, KIP-101, KIP-279, KIP-320).
 
 An answer is dropped if the role of the replica has changed meanwhile (KAFKA-13207): `Roles` ends a
-copy with `leave`, which waits until nothing of it is under way.
+follower with `leave`, which waits until nothing of it is under way.
 """
 
 import logging
@@ -21,12 +21,16 @@ from typing import Final
 import trio
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
-from odradek.broker.env import Clock, Network
+from odradek.broker.cluster.peer_connection import (
+    BrokerConnection,
+    PeerUnreachable,
+    peer_connection,
+)
+from odradek.broker.environment.env import Clock, Network
+from odradek.broker.partitions.follower import Follower
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.peer_connection import BrokerConnection, PeerUnreachable, peer_connection
-from odradek.broker.replication.copy import Copy
 from odradek.broker.replication.follower_session import FollowerSession
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.fetch import FETCH, PartitionData
 from odradek.protocol.errors import name_of
 
@@ -58,26 +62,30 @@ class ReplicaFetcher:
         self._clock = clock
         self._image = image
         self._is_own = is_own
-        self._copies: dict[TopicPartition, Copy] = {}
+        self._followers: dict[TopicPartition, Follower] = {}
         self._session = FollowerSession(node_id, NO_EPOCH)
         self._changed = trio.Event()
 
-    def add(self, copy: Copy) -> None:
-        self._copies[copy.where] = copy
-        self._session.add(copy)
+    def add(self, follower: Follower) -> None:
+        self._followers[follower.where] = follower
+        self._session.add(follower)
         self._changed.set()
 
-    def remove(self, copy: Copy) -> None:
-        self._session.remove(copy)
-        if self._copies.get(copy.where) is copy:
-            del self._copies[copy.where]
+    def remove(self, follower: Follower) -> None:
+        self._session.remove(follower)
+        # A later role of the same replica may have put its own one here already. To remove that one
+        # would leave the replica behind for good: nothing adds it again.
+        if self._followers.get(follower.where) is follower:
+            del self._followers[follower.where]
 
     async def run(self) -> None:
         """Fetch for as long as there are partitions, and wait for more. Never returns."""
         while True:
-            await self._some_copy()
+            await self._some_follower()
             broker = self._image().broker(self._leader)
-            if broker is None:  # another leader will be elected
+            # The leader's registration has ended, so there is no address. The election of another
+            # leader moves the followers to the fetcher of that one.
+            if broker is None:
                 await trio.sleep(RECONNECT_SECONDS)
                 continue
             try:
@@ -85,12 +93,15 @@ class ReplicaFetcher:
                     self._network, broker, node_id=self._node_id, timeout_ms=TIMEOUT_MS
                 ) as connection:
                     await self._fetch(connection)
+            # A leader that hangs, restarts or is cut off. The followers stay: if it does not come
+            # back, an election takes them away, and until then every connection begins a new
+            # session.
             except PeerUnreachable as error:
-                LOGGER.info("the leader of %d partitions: %s", len(self._copies), error)
+                LOGGER.info("the leader of %d partitions: %s", len(self._followers), error)
                 await trio.sleep(RECONNECT_SECONDS)
 
-    async def _some_copy(self) -> None:
-        while not self._copies:
+    async def _some_follower(self) -> None:
+        while not self._followers:
             self._changed = trio.Event()
             await self._changed.wait()
 
@@ -99,18 +110,28 @@ class ReplicaFetcher:
         version = connection.version_of(FETCH)
         self._begin_session()
         while True:
-            await self._some_copy()
+            await self._some_follower()
+            # This broker has registered anew. The leader adds it to in-sync sets only in the broker
+            # epoch that it fetches with: with the old one it would stay out of all of them
+            # (KIP-903).
             if self._session.broker_epoch != self._broker_epoch:
                 self._begin_session()
             session = self._session
+            # The offset of a fetch is the promise that everything below it is on this disk. Batches
+            # that an earlier role has left in the page cache would count as replicated without it.
             await _flush(session.unflushed())
             request = session.request(
                 trio.current_time(), max_wait_ms=MAX_WAIT_MS, max_bytes=MAX_BYTES
             )
+            # All partitions are paused after an error, or their logs have failed. A fetch without
+            # partitions would ask the leader again and again without a wait.
             if request is None:
                 await self._until_ready()
                 continue
             response = await connection.request(FETCH, version, request)
+            # The leader does not know the session (it has restarted, or has forgotten it), or
+            # refuses the fetch as a whole. Only a new session lists all partitions again. The pause
+            # is for a leader that refuses each of them: it would be asked without end.
             if response.error_code:
                 refusal = name_of(response.error_code)
                 LOGGER.info("broker %d refuses a fetch: %s", self._leader, refusal)
@@ -120,12 +141,15 @@ class ReplicaFetcher:
             await self._take(session.answered(response))
 
     def _begin_session(self) -> None:
+        # The next fetch lists every partition: the leader remembers none of a new session.
         self._session = FollowerSession(self._node_id, self._broker_epoch)
-        for copy in self._copies.values():
-            self._session.add(copy)
+        for follower in self._followers.values():
+            self._session.add(follower)
 
     @property
     def _broker_epoch(self) -> int:
+        # Another process may have registered under this broker's id, from a copy of its directory.
+        # Its epoch is not ours: a fetch with it would bring that one's replicas into in-sync sets.
         here = self._image().broker(self._node_id)
         return here.epoch if here is not None and self._is_own(here) else NO_EPOCH
 
@@ -135,24 +159,29 @@ class ReplicaFetcher:
         with trio.move_on_at(self._session.next_at):
             await self._changed.wait()
 
-    async def _take(self, answered: list[tuple[Copy, PartitionData]]) -> None:
+    async def _take(self, answered: list[tuple[Follower, PartitionData]]) -> None:
         """Write what has come, and wait until it is on disk."""
         written = []
-        for copy, data in answered:
-            if await copy.take(data, self._clock.wall_ms()):
-                written.append(copy)
+        # One after the other, because a task for each would cost more than the write. The fsyncs
+        # below run together: with one after the other a follower of many partitions would lag.
+        for follower, data in answered:
+            if await follower.take(data, self._clock.wall_ms()):
+                written.append(follower)
         await _flush(written)
-        for copy, data in answered:
-            copy.learn(data)
+        # Only now, because the mark counts what is on this disk. Taken before the fsync, it would
+        # stay behind until the next answer, and a quiet partition gets none for a while.
+        for follower, data in answered:
+            follower.learn(data)
 
 
-async def _flush(copies: Sequence[Copy]) -> None:
-    if len(copies) == 1:
-        await copies[0].flush()
-    elif copies:
+async def _flush(followers: Sequence[Follower]) -> None:
+    # The usual case of a small cluster. A nursery for it costs as much as the fetch itself.
+    if len(followers) == 1:
+        await followers[0].flush()
+    elif followers:
         async with trio.open_nursery() as nursery:
-            for copy in copies:
-                nursery.start_soon(copy.flush)
+            for follower in followers:
+                nursery.start_soon(follower.flush)
 
 
 class ReplicaFetchers:
@@ -173,7 +202,7 @@ class ReplicaFetchers:
         self._image = image
         self._is_own = is_own
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._copies: dict[Partition, tuple[ReplicaFetcher, Copy]] = {}
+        self._followers: dict[Partition, tuple[ReplicaFetcher, Follower]] = {}
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -186,23 +215,28 @@ class ReplicaFetchers:
     async def follow(self, partition: Partition, leader: int) -> None:
         """Copy from a leader, in the partition's leader epoch, until the next call."""
         fetcher = self._fetcher(leader)
-        found = self._copies.get(partition)
+        found = self._followers.get(partition)
         if found is not None:
             is_same = found[0] is fetcher and found[1].leader_epoch == partition.leader_epoch
+            # The image has changed, and not for this follower. To begin again would drop the answer
+            # that is under way, at each change of the partition's in-sync set.
             if is_same:
                 return
+            # In a new leader epoch the logs may part elsewhere, also from the same leader. What the
+            # old epoch's fetch still brings must not be written (KAFKA-13207).
             await self.leave(partition)
-        copy = Copy(partition)
-        self._copies[partition] = fetcher, copy
-        fetcher.add(copy)
+        follower = Follower(partition)
+        self._followers[partition] = fetcher, follower
+        fetcher.add(follower)
 
     async def leave(self, partition: Partition) -> None:
         """Copy no more; on return nothing of it is under way."""
-        found = self._copies.pop(partition, None)
+        # Taken out before the wait: a second call meanwhile finds nothing to end.
+        found = self._followers.pop(partition, None)
         if found is not None:
-            fetcher, copy = found
-            fetcher.remove(copy)
-            await copy.end()
+            fetcher, follower = found
+            fetcher.remove(follower)
+            await follower.end()
 
     def _fetcher(self, leader: int) -> ReplicaFetcher:
         found = self._fetchers.get(leader)

@@ -9,7 +9,7 @@ import math
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.replication.copy import Copy
+from odradek.broker.partitions.follower import Follower
 from odradek.broker.replication.replica_sessions import NEW_SESSION, next_epoch
 from odradek.protocol.apis.fetch import (
     FetchPartition,
@@ -32,37 +32,37 @@ class FollowerSession:
         self._replica = ReplicaState(replica_id=node_id, replica_epoch=broker_epoch)
         self._id = 0
         self._epoch = NEW_SESSION
-        self._copies: dict[tuple[UUID, int], Copy] = {}
-        self._due: dict[Copy, None] = {}
+        self._followers: dict[tuple[UUID, int], Follower] = {}
+        self._due: dict[Follower, None] = {}
         self._forgotten: dict[tuple[UUID, int], None] = {}
 
-    def add(self, copy: Copy) -> None:
-        self._due[copy] = None
+    def add(self, follower: Follower) -> None:
+        self._due[follower] = None
 
-    def remove(self, copy: Copy) -> None:
-        self._due.pop(copy, None)
-        self._forget(copy)
+    def remove(self, follower: Follower) -> None:
+        self._due.pop(follower, None)
+        self._forget(follower)
 
-    def _forget(self, copy: Copy) -> None:
-        if self._copies.get(copy.key) is copy:
-            del self._copies[copy.key]
-            self._forgotten[copy.key] = None
+    def _forget(self, follower: Follower) -> None:
+        if self._followers.get(follower.key) is follower:
+            del self._followers[follower.key]
+            self._forgotten[follower.key] = None
 
     def request(self, now: float, *, max_wait_ms: int, max_bytes: int) -> FetchRequest | None:
         """Return the next fetch; None if there is nothing to fetch now."""
         listed: dict[UUID, list[FetchPartition]] = {}
-        for copy in tuple(self._due):
-            if copy.partition.log.failure is not None:
-                self.remove(copy)  # such a log says nothing about what its disk has
+        for follower in tuple(self._due):
+            if follower.partition.log.failure is not None:
+                self.remove(follower)  # such a log says nothing about what its disk has
                 continue
-            if copy.paused_until > now or not copy.is_on_disk:
-                self._forget(copy)
+            if follower.paused_until > now or not follower.is_on_disk:
+                self._forget(follower)
                 continue
-            del self._due[copy]
-            self._copies[copy.key] = copy
-            self._forgotten.pop(copy.key, None)
-            listed.setdefault(copy.partition.topic_id, []).append(_place(copy))
-        if not self._copies:
+            del self._due[follower]
+            self._followers[follower.key] = follower
+            self._forgotten.pop(follower.key, None)
+            listed.setdefault(follower.partition.topic_id, []).append(_place(follower))
+        if not self._followers:
             return None
         forgotten: dict[UUID, list[int]] = {}
         for topic_id, index in self._forgotten:
@@ -85,39 +85,39 @@ class FollowerSession:
             ),
         )
 
-    def unflushed(self) -> list[Copy]:
-        """Return the copies that may not be listed before they are on disk."""
-        return [copy for copy in self._due if not copy.is_on_disk]
+    def unflushed(self) -> list[Follower]:
+        """Return the followers that may not be listed before they are on disk."""
+        return [follower for follower in self._due if not follower.is_on_disk]
 
     @property
     def next_at(self) -> float:
         """The time at which the first partition may be fetched again that is paused now."""
-        return min((copy.paused_until for copy in self._due), default=math.inf)
+        return min((follower.paused_until for follower in self._due), default=math.inf)
 
-    def answered(self, response: FetchResponse) -> list[tuple[Copy, PartitionData]]:
-        """Return the copies that an answer is for. They are due again."""
+    def answered(self, response: FetchResponse) -> list[tuple[Follower, PartitionData]]:
+        """Return the followers that an answer is for. They are due again."""
         self._id, self._epoch = response.session_id, next_epoch(self._epoch)
         answered = []
         for topic in response.responses:
             for data in topic.partitions:
                 # Its role may have changed while the leader made its answer.
-                copy = self._copies.get((topic.topic_id, data.partition_index))
-                if copy is not None:
-                    self._due[copy] = None
-                    answered.append((copy, data))
+                follower = self._followers.get((topic.topic_id, data.partition_index))
+                if follower is not None:
+                    self._due[follower] = None
+                    answered.append((follower, data))
         return answered
 
 
-def _place(copy: Copy) -> FetchPartition:
-    """Return where a copy is, and note that it was asked from there."""
-    log = copy.partition.log
-    copy.fetch_offset = log.log_end_offset
+def _place(follower: Follower) -> FetchPartition:
+    """Return where a follower is, and note that it was asked from there."""
+    log = follower.partition.log
+    follower.fetch_offset = log.log_end_offset
     return FetchPartition(
-        partition=copy.where.partition,
-        current_leader_epoch=copy.leader_epoch,
-        fetch_offset=copy.fetch_offset,
-        last_fetched_epoch=copy.last_epoch,
+        partition=follower.where.partition,
+        current_leader_epoch=follower.leader_epoch,
+        fetch_offset=follower.fetch_offset,
+        last_fetched_epoch=follower.last_epoch,
         log_start_offset=log.log_start_offset,
         partition_max_bytes=PARTITION_MAX_BYTES,
-        high_watermark=copy.partition.high_watermark,
+        high_watermark=follower.partition.high_watermark,
     )

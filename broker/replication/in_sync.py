@@ -7,29 +7,27 @@ restarted meanwhile does not get in with what its earlier run had on disk (KAFKA
 Changes that are due at the same time are written together, as one broker's return changes every
 partition of which it has a replica. If that write is refused, the next ones are written one by one.
 
-While the outcome of a change is unknown, the larger of both sets counts (`Lead.proposed`). A lost
-answer is no refusal (KAFKA-14144): the image shows in the end which set there is.
+While the outcome of a change is unknown, the larger of both sets counts (`InSyncView.proposed`). A
+lost answer is no refusal (KAFKA-14144): the image shows in the end which set there is.
 """
 
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import trio
 
 from odradek.broker.cluster.election import with_isr
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
-from odradek.broker.env import Compare, MetaStore
-from odradek.broker.guarded_write import guarded_write
-from odradek.broker.partitions.lead import Lead
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.environment.env import Compare, MetaStore
+from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partitions import Partitions
-from odradek.broker.topic_partition import TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -43,8 +41,7 @@ AT_ONCE: Final = 50
 class Change:
     """One in-sync set as it should be."""
 
-    partition: Partition
-    lead: Lead
+    leader: Leader
     before: PartitionImage
     isr: Sequence[int]
 
@@ -66,7 +63,7 @@ class InSync:
         self._session = session
         self._partitions = partitions
         self._max_lag_seconds = max_lag_seconds
-        self._due: dict[Partition, None] = {}
+        self._due: dict[Leader, None] = {}
         self._is_due = trio.Event()
         self._singly = 0
         """The number of changes that are written by themselves, as a write of many was refused."""
@@ -77,7 +74,8 @@ class InSync:
             nursery.start_soon(self._write_changes)
             while True:
                 for partition in self._partitions.all():
-                    self.consider(partition)
+                    if partition.leading is not None:
+                        self.consider(partition.leading)
                 with trio.move_on_after(CHECK_SECONDS):
                     await self._other_brokers()
 
@@ -87,37 +85,41 @@ class InSync:
         while self._metadata.image.brokers == before:
             await self._metadata.next_step()
 
-    def consider(self, partition: Partition) -> None:
+    def consider(self, leader: Leader) -> None:
         """Change the in-sync set of a partition if a follower should join or leave."""
-        lead = partition.lead
-        if lead is None or lead.is_alone or partition in self._due:
+        if leader.is_over or leader.view.is_alone or leader in self._due:
             return
-        if self._wanted(partition, lead) is not None:
-            self._due[partition] = None
+        if self._wanted(leader) is not None:
+            self._due[leader] = None
             self._is_due.set()
 
-    def _wanted(self, partition: Partition, lead: Lead) -> Sequence[int] | None:
+    def _wanted(self, leader: Leader) -> Sequence[int] | None:
         """Return the in-sync set as it should be; None if it is so already.
 
         The same set is written again if min.insync.replicas was lowered to its size: the write
-        removes the eligible leader replicas, for which the high watermark waits (`lead.py`).
+        removes the eligible leader replicas, for which the high watermark waits
+        (`in_sync_view.py`).
         """
+        view = leader.view
         image = self._metadata.image
-        leaving = lead.leaving(partition.log_end_offset, trio.current_time(), self._max_lag_seconds)
-        for node in lead.isr:
+        leaving = view.leaving(
+            leader.log.log_end_offset, trio.current_time(), self._max_lag_seconds
+        )
+        for node in view.isr:
             broker = image.broker(node)
             is_going = broker is None or broker.is_leaving
-            if is_going and node != lead.node_id and node not in leaving:
+            if is_going and node != view.node_id and node not in leaving:
                 leaving.append(node)
         joining = [
             node
-            for node in lead.joining(partition.high_watermark)
-            if self._may_join(node, lead.followers[node].broker_epoch)
+            for node in view.joining(leader.marks.high_watermark)
+            if self._may_join(node, view.followers[node].broker_epoch)
         ]
         if not leaving and not joining:
-            is_enough_now = lead.has_enough(partition.config.min_insync_replicas)
-            return lead.isr if lead.elr and is_enough_now else None
-        return [n for n in lead.replicas if n in (*lead.isr, *joining) and n not in leaving]
+            is_enough_now = view.has_enough(leader.log.config.min_insync_replicas)
+            # invariant settings 1
+            return view.isr if view.elr and is_enough_now else None
+        return [n for n in view.replicas if n in (*view.isr, *joining) and n not in leaving]
 
     def _may_join(self, node: int, broker_epoch: int) -> bool:
         broker = self._metadata.image.broker(node)
@@ -140,8 +142,8 @@ class InSync:
                 LOGGER.warning("in-sync sets were not changed: %s", error)
                 await trio.sleep(RETRY_SECONDS)
             for change in changes:
-                self._due.pop(change.partition, None)
-                self.consider(change.partition)
+                self._due.pop(change.leader, None)
+                self.consider(change.leader)
 
     def _next_changes(self) -> list[Change]:
         """Return the changes that are due and can be written now.
@@ -150,16 +152,15 @@ class InSync:
         """
         at_once = 1 if self._singly else AT_ONCE
         changes: list[Change] = []
-        for partition in tuple(self._due):
-            lead = partition.lead
-            isr = None if lead is None else self._wanted(partition, lead)
-            if lead is None or isr is None:
-                del self._due[partition]
+        for leader in tuple(self._due):
+            isr = None if leader.is_over else self._wanted(leader)
+            if isr is None:
+                del self._due[leader]
                 continue
-            image = self._metadata.image.partition(partition.topic, partition.index)
+            image = self._metadata.image.partition(*leader.by_id.by_name)
             # Otherwise the role of the partition follows soon.
-            if image is not None and image.epoch == lead.partition_epoch:
-                changes.append(Change(partition, lead, image, isr))
+            if image is not None and image.epoch == leader.view.partition_epoch:
+                changes.append(Change(leader, image, isr))
                 if len(changes) == at_once:
                     break
         return changes
@@ -170,27 +171,27 @@ class InSync:
         joining: dict[int, int] = {}
         puts: dict[str, bytes | None] = {}
         for change in changes:
-            partition, lead = change.partition, change.lead
-            key = partition_key(partition.topic, partition.index)
+            leader, view = change.leader, change.leader.view
+            key = partition_key(*leader.by_id.by_name)
             compares.append(Compare(key=key, mod_revision=change.before.epoch))
             for node in change.isr:
-                if node not in lead.isr:
-                    joining[node] = lead.followers[node].broker_epoch
-            min_isr = partition.config.min_insync_replicas
+                if node not in view.isr:
+                    joining[node] = view.followers[node].broker_epoch
+            min_isr = leader.log.config.min_insync_replicas
             puts[key] = pack_partition(with_isr(change.before, change.isr, min_isr))
-            lead.proposed = change.isr
+            view.proposed = change.isr
         for node, epoch in joining.items():
             compares.append(Compare(key=broker_key(node), create_revision=epoch))
         is_written, revision = await guarded_write(self._store, compares, puts)
-        await self._metadata.reached(revision)
+        await self._metadata.wait_reached(revision)
         for change in changes:
             if is_written:
                 LOGGER.info(
                     "%s: in sync are %s, before %s",
-                    TopicPartition(change.partition.topic, change.partition.index),
+                    change.leader.by_id.by_name,
                     list(change.isr),
                     list(change.before.isr),
                 )
             else:
-                change.lead.proposed = None
+                change.leader.view.proposed = None
         return is_written

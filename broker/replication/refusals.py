@@ -17,10 +17,10 @@ import trio
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.peer_connection import PeerUnreachable, open_peer
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import CONTROLLER, broker_key
-from odradek.broker.env import Compare, MetaStore, Network
-from odradek.broker.peer_connection import PeerUnreachable, open_peer
+from odradek.broker.environment.env import Compare, MetaStore, Network
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Refusals:
                     if broker not in watched:
                         scope = watched[broker] = trio.CancelScope()
                         nursery.start_soon(self._watch, broker, scope)
-                await self._metadata.changed(image)
+                await self._metadata.wait_changed(image)
 
     def _wanted(self, image: ClusterImage) -> Mapping[BrokerImage, None]:
         """Return the brokers that this one watches."""
@@ -107,6 +107,6 @@ class Refusals:
         LOGGER.info("broker %d refuses connections: it has died", broker.node_id)
         try:
             _, revision = await self._store.txn(compares, puts)
-            self._metadata.heard_of(revision)
+            self._metadata.note_revision(revision)
         except KafkaError as error:
             LOGGER.warning("broker %d could not be removed: %s", broker.node_id, error)

@@ -21,8 +21,8 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.partitions.lead import UNKNOWN_OFFSET, Contact, Progress
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.in_sync_view import UNKNOWN_OFFSET, Contact, Progress
+from odradek.broker.partitions.leader import Leader
 from odradek.protocol.apis.fetch import FetchPartition, FetchRequest, PartitionData
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -40,13 +40,13 @@ def next_epoch(epoch: int) -> int:
 class FollowerPlace:
     """One partition in a session: where the follower is, and what it knows."""
 
-    __slots__ = ("answer", "known_marks", "partition", "session", "topic_id", "wanted")
+    __slots__ = ("answer", "known_marks", "leader", "session", "topic_id", "wanted")
 
     def __init__(self, session: "ReplicaSession", topic_id: UUID, wanted: FetchPartition) -> None:
         self.session = session
         self.topic_id = topic_id
         self.wanted = wanted
-        self.partition: Partition | None = None
+        self.leader: Leader | None = None
         self.answer: PartitionData | None = None
         """The answer, if there is nothing to read for it."""
         self.known_marks: tuple[int, int] | None = None
@@ -57,29 +57,30 @@ class FollowerPlace:
         self.session.ready[self] = None
         self.session.wake()
 
-    def watch(self, partition: Partition) -> None:
-        self.partition = partition
-        partition.marks.followers.watches[self] = None
+    def watch(self, leader: Leader) -> None:
+        self.leader = leader
+        leader.marks.followers.watches[self] = None
 
     @property
     def marks(self) -> tuple[int, int]:
         """The high watermark and the log start as they are."""
-        assert self.partition is not None
-        return self.partition.high_watermark, self.partition.log_start_offset
+        assert self.leader is not None
+        return self.leader.marks.high_watermark, self.leader.log.log_start_offset
 
     @property
     def is_urgent(self) -> bool:
         """True if the follower must hear of the partition even without a batch."""
-        if self.answer is not None or self.partition is None:
+        if self.answer is not None or self.leader is None:
             return True
-        return bool(self.partition.marks.barriers) or self._is_unknown or self._awaits_start
+        return self._is_unknown or self._awaits
 
     @property
-    def _awaits_start(self) -> bool:
-        """True if a deletion waits for the follower, which does not know the log start."""
-        assert self.partition is not None
+    def _awaits(self) -> bool:
+        """True if a barrier waits for the follower, or a deletion whose log start it lacks."""
+        leader = self.leader
+        assert leader is not None
         is_known = self.known_marks is not None and self.known_marks[1] == self.marks[1]
-        return bool(self.partition.marks.deletions) and not is_known
+        return bool(leader.barriers) or (bool(leader.deletions) and not is_known)
 
     @property
     def _is_unknown(self) -> bool:
@@ -90,32 +91,32 @@ class FollowerPlace:
     @property
     def _progress(self) -> Progress | None:
         """The leader's view of this follower; None if this broker does not lead the partition."""
-        if self.partition is None or self.partition.lead is None:
+        if self.leader is None or self.leader.is_over:
             return None
-        return self.partition.lead.followers.get(self.session.follower)
+        return self.leader.view.followers.get(self.session.follower)
 
     @property
     def has_more(self) -> bool:
         """True if there are batches that the follower does not have."""
-        assert self.partition is not None
-        return self.wanted.fetch_offset < self.partition.log_end_offset
+        assert self.leader is not None
+        return self.wanted.fetch_offset < self.leader.log.log_end_offset
 
     @property
-    def is_settled(self) -> bool:
+    def is_at_end(self) -> bool:
         """True if the marks will not move without news of the partition."""
-        partition = self.partition
-        if partition is None or partition.lead is None:
+        leader = self.leader
+        if leader is None or leader.is_over:
             return True
-        return partition.high_watermark == partition.log_end_offset
+        return leader.marks.high_watermark == leader.log.log_end_offset
 
     def leave(self) -> None:
         """Watch the partition no more. The follower is not heard through it any more, either."""
-        partition, contact = self.partition, self.session.contact
+        leader, contact = self.leader, self.session.contact
         self.session.ready.pop(self, None)
         self.session.behind.pop(self, None)
-        if partition is None:
+        if leader is None:
             return
-        partition.marks.followers.watches.pop(self, None)
+        leader.marks.followers.watches.pop(self, None)
         progress = self._progress
         if progress is not None and progress.contact is contact:
             progress.contact = Contact(contact.at)
@@ -155,7 +156,7 @@ class ReplicaSession:
             place.leave()
 
     def watch_news(self) -> None:
-        """Let `news` wait for what comes from now on."""
+        """Begin the period for which `news` reports."""
         self._news = trio.Event()
 
     def wake(self) -> None:

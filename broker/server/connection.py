@@ -29,42 +29,41 @@ the whole broker, because what it would answer could be wrong.
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import trio
 
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
-from odradek.broker.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.api.late_table import Apis
+from odradek.broker.environment.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
+from odradek.broker.server.lane import Lane, Taken
 from odradek.broker.server.memory import Memory, Share
 from odradek.broker.server.messages import Messages
 from odradek.broker.server.pending import PendingAnswer, PendingAnswers
+from odradek.broker.server.receiver import Receiver
 from odradek.broker.txn.presence import Seat
-from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
-from odradek.protocol.connection import (
-    FrameReader,
-    Request,
-    ServerProtocol,
-)
+from odradek.protocol.connection import Request, ServerProtocol
 from odradek.protocol.errors import ProtocolError
 
 LOGGER: Final = logging.getLogger(__name__)
 
+# invariant bounds 4: An error that is our own closes one connection, with a traceback in the log. A
+# failed assertion in these modules stops the broker: what it knows cannot be trusted any more.
+# tests/broker/test_broken_invariant.py
 INVARIANTS: Final = (
     "odradek.broker.cluster.",
+    "odradek.broker.coordination.",
     "odradek.broker.group.",
     "odradek.broker.partitions.",
     "odradek.broker.storage.",
     "odradek.broker.txn.",
 )
 """Modules in which a failed assertion means that the state of the broker may be wrong."""
-
-RECEIVE_MAX_BYTES: Final = 1024 * 1024
-"""The most bytes of a large request that are read at once."""
 
 ANSWER_AFTER_END_SECONDS: Final = 10.0
 """The time that a request may be under way after its client has ended its stream."""
@@ -76,16 +75,6 @@ SHORT_SECONDS: Final = 3.0
 It is longer than SLOW_SECONDS because the disk may be the cause."""
 STEPS_BETWEEN_YIELDS: Final = 16
 """Reads and requests of one connection between two checkpoints."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of a connection."""
-
-    frame_max_bytes: int
-    answer_max_bytes: int
-    frame_seconds: float
-    idle_seconds: float
 
 
 class ClientConnection(Allowance):
@@ -100,19 +89,23 @@ class ClientConnection(Allowance):
         limits: Limits,
         memory: Memory,
         listener: str | None = None,
-        apis: Mapping[int, Api[Any, Any]] = APIS,
+        apis: Apis,
         seat: Seat | None = None,
         offload: Offload = inline,
         serves_brokers: bool = False,
+        lane: Lane | None = None,
     ) -> None:
-        """`seat` counts the transactional producers of this connection (`txn/presence.py`)."""
+        """`seat` counts the transactional producers of this connection (`txn/presence.py`).
+
+        `lane` takes the requests that it knows, without the reader.
+        """
         self.peer = stream.peer
+        self.apis = apis
         self._stream = stream
         self._handlers = handlers
         self._limits = limits
         self._memory = memory
         self._share = Share(memory)
-        self._frames = FrameReader(limits.frame_max_bytes)
         self._messages = Messages(ServerProtocol(apis), memory, self._share, offload)
         self._seat = seat
         self._context = RequestContext(
@@ -121,28 +114,34 @@ class ClientConnection(Allowance):
             client_id="",
             host=stream.peer.rpartition(":")[0],
             listener=listener,
+            is_local=stream.is_local,
             is_from_broker=serves_brokers,
+            apis=apis,
             seat=seat,
             allowance=self,
         )
         self._whole = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._pending = PendingAnswers(self._send_now)
+        self._receiver = Receiver(
+            stream,
+            share=self._share,
+            memory=memory,
+            limits=limits,
+            pending=self._pending,
+            lane=lane,
+            asking=self,
+        )
         self._reserved_bytes = 0
         self._steps = 0
-        self._taken = 0
         self._answered = 0
         self._answered_before = 0
         self._ended_since = math.inf
         self._poll: trio.CancelScope | None = None
         self._is_in_a_hurry = False
         self._is_stopping = False
-        self._is_waiting = False
         self._was_closed_by_client = False
         self._serving_key: int | None = None
-        self._read_deadline = math.inf
-        self._is_frame_timed = False
-        """True once the rest of a frame has its time limit."""
         self.sending_since = math.inf
         """The time of trio's clock at which sending an answer began; infinity if none is sent."""
 
@@ -160,6 +159,7 @@ class ClientConnection(Allowance):
         except* trio.BrokenResourceError as group:
             self._was_closed_by_client = not self._is_stopping
             LOGGER.debug("connection of %s was reset", self.peer)
+            # The frames of the exception hold an answer of up to 100 MiB, in a reference cycle.
             let_go(group)
         except* _OurBug:
             pass  # its traceback is in the log
@@ -167,7 +167,7 @@ class ClientConnection(Allowance):
             self._share.release_all()
             self._messages.forget_objects()
             self._pending.discard()
-            del self._frames
+            self._receiver.forget()
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
 
@@ -194,7 +194,7 @@ class ClientConnection(Allowance):
         ) < math.inf:
             since, patience = short_since, SHORT_SECONDS
         elif self.is_inside_request:
-            since = self._read_deadline - self._limits.frame_seconds
+            since = self._receiver.deadline - self._limits.frame_seconds
         else:
             return 0.0
         return self.claimed_bytes * (now - since) if now - since > patience else 0.0
@@ -207,13 +207,18 @@ class ClientConnection(Allowance):
     @property
     def is_inside_request(self) -> bool:
         """Return True if the connection waits for the rest of a request, and for nothing else."""
-        return self._frames.is_inside_frame and self._read_deadline < math.inf and not self._pending
+        return (
+            self._receiver.is_inside_frame
+            and self._receiver.deadline < math.inf
+            and not self._pending
+        )
 
     def stop(self) -> None:
         """Take no further request. Requests under way are still answered, long polls at once."""
         self._is_stopping = True
+        self._receiver.stop()
         self._hurry()
-        if self._is_waiting:
+        if self._receiver.is_waiting:
             self._reading.cancel()
 
     def abandon(self) -> None:
@@ -225,14 +230,18 @@ class ClientConnection(Allowance):
 
         The server calls it once a tick, so it costs next to nothing for an idle connection.
         """
-        if now > self._read_deadline or now > self.sending_since + self._limits.idle_seconds:
+        if now > self._receiver.deadline or now > self.sending_since + self._limits.idle_seconds:
             self._close_overdue()
             return
-        if self._taken == self._answered:
+        # No request is under way: the reader is at the socket, and sees the end of the stream
+        # itself.
+        if self._receiver.count == self._answered:
             self._answered_before = self._answered
             self._ended_since = math.inf
             return
-        self._pending.take_first_as_due()
+        self._pending.take_all_as_due()
+        # The other end is asked about only if no answer was sent for a tick. That costs a system
+        # call, which a busy connection must not pay.
         is_the_same = self._answered == self._answered_before
         self._answered_before = self._answered
         if not is_the_same:
@@ -243,6 +252,7 @@ class ClientConnection(Allowance):
         if other_end is OtherEnd.HAS_ENDED:
             self._hurry()
             self._ended_since = min(self._ended_since, now)
+            # An answer that is being sent is read by the client, so it has not gone.
             is_late = now > self._ended_since + ANSWER_AFTER_END_SECONDS
             if is_late and self.sending_since == math.inf:
                 other_end = OtherEnd.HAS_GONE
@@ -267,7 +277,7 @@ class ClientConnection(Allowance):
         """End because of a time limit. One log line says which."""
         if self.sending_since < math.inf:
             why = "the client does not read its answers"
-        elif self._frames.is_inside_frame:
+        elif self._receiver.is_inside_frame:
             why = f"a request was not complete after {self._limits.frame_seconds:g} s"
         else:
             why = f"nothing was asked for {self._limits.idle_seconds:g} s"
@@ -295,58 +305,23 @@ class ClientConnection(Allowance):
 
     async def _read_requests(self) -> None:
         while not self._is_stopping:
-            frame = self._frames.next_frame()
+            frame = self._receiver.next_frame()
             if frame is not None:
-                if self._pending and not self._memory.left_bytes:
-                    await self._share.room(1)  # no further answer joins those that wait
+                # The client reads no answer, and the pool is used up. Another request would add an
+                # answer to those that wait, which other connections have no room for.
+                while self._pending and not self._memory.left_bytes:
+                    await self._share.wait_changed()
                 await self._serve(frame)
-            elif not await self._receive():
+            elif not await self._receiver.receive():
+                self._was_closed_by_client = not self._is_stopping
                 return
             self._steps += 1
+            # A client that always has the next request ready would keep the loop to itself:
+            # receiving what is there, and sending into an empty socket, do not wait.
             if self._steps % STEPS_BETWEEN_YIELDS == 0:
                 await trio.lowlevel.checkpoint()
 
-    async def _receive(self) -> bool:
-        """Receive some bytes. Return False at the end of the stream."""
-        share, frames = self._share, self._frames
-        is_inside_frame = frames.is_inside_frame
-        if not is_inside_frame:
-            self._read_deadline = trio.current_time() + self._limits.idle_seconds
-        elif not self._is_frame_timed:
-            self._is_frame_timed = True
-            self._read_deadline = trio.current_time() + self._limits.frame_seconds
-        self._is_waiting = not is_inside_frame
-        if own_bytes := share.own_bytes:
-            count = await self._stream.receive_into(frames.buffer()[:own_bytes])
-            share.hold(count)
-        else:
-            count = await self._receive_large(frames.buffer())
-        self._is_waiting = False
-        if count == 0:
-            self._was_closed_by_client = not self._is_stopping
-            return False
-        frames.received(count)
-        return True
-
-    async def _receive_large(self, buffer: memoryview) -> int:
-        """Receive and count as many bytes as this connection may hold. Return their number."""
-        share = self._share
-        # As much again as is here: a client gets room for a large request only as it sends it.
-        some_bytes = min(RECEIVE_MAX_BYTES, self._frames.missing_bytes, share.held_bytes)
-        some = buffer[:some_bytes]
-        await share.room(len(some))
-        share.hold(len(some))
-        count = 0
-        try:
-            count = await self._stream.receive_into(some)
-        finally:
-            share.release(len(some) - count)
-        return count
-
     async def _serve(self, frame: memoryview) -> None:
-        self._read_deadline = math.inf
-        self._is_frame_timed = False
-        self._taken += 1
         size_bytes = len(frame) + 4
         request = await self._messages.parse(frame)
         self._serving_key = request.api.key
@@ -357,16 +332,19 @@ class ClientConnection(Allowance):
                     f"{request.api.name} is not served on the port for brokers "
                     "(inter.broker.listener.port); clients connect to another one (--listen)"
                 )
-            answer = await handler(self._context_of(request), request.body)
+            answer = await handler(self.context_of(request), request.body)
         except Exception as error:
             self._blame(request, error)
             raise
         self._serving_key = None
         # The writer builds answers of earlier requests meanwhile: those have no part in this.
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
+        # Produce with acks=0 has no answer.
         if answer is None:
             self._answered += 1
             self._share.release(size_bytes + reserved_bytes)
+        # Answers leave in the order of the requests. A ready one behind others waits as its bytes,
+        # whose size is known; the objects that it was made of are not kept.
         elif self._pending or isinstance(answer, Deferred):
             if self._messages.objects_bytes:
                 size_bytes += await self._messages.keep_objects()
@@ -379,7 +357,7 @@ class ClientConnection(Allowance):
             await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
         self._messages.forget_objects()
 
-    def _context_of(self, request: Request) -> RequestContext:
+    def context_of(self, request: Request) -> RequestContext:
         """Return the context of a request, which is that of the last one if nothing has changed."""
         last, client_id = self._context, request.client_id or ""
         is_known = request.unsupported_version is None
@@ -396,7 +374,7 @@ class ClientConnection(Allowance):
     async def _write_deferred(self) -> None:
         while (pending := await self._pending.first()) is not None:
             answer = pending.answer
-            if isinstance(answer, Deferred):
+            if not isinstance(answer, list):
                 try:
                     finished = await answer.finish()
                 except Exception as error:
@@ -408,14 +386,15 @@ class ClientConnection(Allowance):
 
     def _send_now(self, pending: PendingAnswer) -> bool:
         """Send a small answer that is due, without waiting. Return False if the writer must."""
-        assert isinstance(pending.answer, Deferred)
-        request = pending.request
+        assert not isinstance(pending.answer, list)
         try:
-            if (answer := pending.answer.answer_now()) is None:
+            if (parts := self._parts_now(pending.request, pending.answer)) is None:
                 return False
-            left = self._stream.send_now(self._messages.build_at_once(request, answer))
+            left = self._stream.send_now(parts)
         except Exception:
             return False  # the writer meets the same error and reports it
+        # The socket has taken a part. The rest must follow before any other answer, so it takes the
+        # place of the answer, and the writer waits for the socket.
         if left:
             pending.answer = list(left)
             self._share.hold(sum(map(len, left)))
@@ -424,6 +403,23 @@ class ClientConnection(Allowance):
         self._share.release(pending.size_bytes)
         return True
 
+    def _parts_now(self, request: Request, answer: Deferred | Taken) -> Sequence[Buffer] | None:
+        if isinstance(answer, Taken):
+            frame = answer.frame_now()
+            return None if frame is None else [frame]
+        found = answer.answer_now()
+        return None if found is None else self._messages.build_at_once(request, found)
+
+    def on_bug_of_lane(self, error: Exception) -> None:
+        if _breaks_invariant(error):
+            raise error
+        LOGGER.error(
+            "a bug in the broker: requests of %s failed; its connection is closed",
+            self.peer,
+            exc_info=error,
+        )
+        self._whole.cancel()
+
     def _blame(self, request: Request, error: Exception) -> None:
         """Log an error of serving a request that the client did not cause, and raise _OurBug.
 
@@ -431,8 +427,8 @@ class ClientConnection(Allowance):
         """
         if isinstance(error, ProtocolError):
             return
-        if isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS):
-            LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
+        # The caller raises it, and it ends the process: what the broker keeps may be wrong.
+        if _breaks_invariant(error):
             return
         LOGGER.error(
             "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
@@ -455,7 +451,7 @@ class ClientConnection(Allowance):
         """
         whole_bytes = self._reserved_bytes + size_bytes
         if whole_bytes > self._limits.answer_max_bytes:
-            api = "?" if self._serving_key is None else APIS[self._serving_key].name
+            api = "?" if self._serving_key is None else self._context.apis[self._serving_key].name
             raise ProtocolError(
                 f"an answer to {api} of about {whole_bytes} bytes is asked for, and "
                 f"socket.response.max.bytes is {self._limits.answer_max_bytes}"
@@ -480,7 +476,16 @@ class ClientConnection(Allowance):
         await self._stream.send_all(parts)
         self.sending_since = math.inf
         self._answered += 1
+        assert self._answered <= self._receiver.count, (self._answered, self._receiver.count)
         self._share.release(size_bytes + sum(map(len, parts)))
+
+
+def _breaks_invariant(error: Exception) -> bool:
+    """Return True, and log it, if what the broker keeps may be wrong: the broker must stop."""
+    is_broken = isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS)
+    if is_broken:
+        LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
+    return is_broken
 
 
 class _OurBug(Exception):

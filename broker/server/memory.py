@@ -13,6 +13,8 @@
   make no use of what they hold (`server.py`), first those that have cost most: bytes times seconds.
   A connection that itself waits for more is a candidate, too: otherwise two that hold half of the
   pool each, and want more than half, would wait for each other for ever.
+- A connection that holds all of the pool gets room for what its one request needs, as nobody else
+  could give it back, and its next request waits until an answer has gone.
 
 The bound is therefore twice the pool, `OWN_BYTES` for each connection, and what the last request
 that was given room takes beyond it.
@@ -52,6 +54,7 @@ class Account:
 
     def give_back(self, count: int) -> None:
         self.used_bytes -= count
+        assert self.used_bytes >= 0, (self.used_bytes, count)
         if not self.is_short and self._waiting:
             self._waiting.unpark_all()
 
@@ -95,6 +98,7 @@ class Memory:
 
     def give_back(self, count: int) -> None:
         self.used_bytes -= count
+        assert self.used_bytes >= 0, (self.used_bytes, count)
         if count and self._waiting:
             self._wake_first()
 
@@ -150,6 +154,7 @@ class Share:
         return self._memory.waiting_since(self)
 
     def hold(self, count: int) -> None:
+        assert count >= 0, count
         before = self.held_bytes
         after = self.held_bytes = before + count
         if after > OWN_BYTES:
@@ -175,9 +180,15 @@ class Share:
         while count > OWN_BYTES - self.held_bytes:
             most_bytes = memory.limit_bytes - self.pool_bytes
             wanted_bytes = max(0, min(count - self.own_bytes, most_bytes))
+            # invariant bounds 1: No client can take more memory than the settings allow.
+            # tests/broker/server/test_connection_memory.py
             if wanted_bytes <= memory.left_bytes:
                 return
             await memory.wait(self, wanted_bytes)
+
+    async def wait_changed(self) -> None:
+        """Wait for a byte of the pool, or until the connection itself gives something back."""
+        await self._memory.wait(self, 1)
 
     @asynccontextmanager
     async def reading(self, max_bytes: int, least_bytes: int = 0) -> AsyncIterator[int]:

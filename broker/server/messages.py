@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import trio
 
-from odradek.broker.env import Buffer, Offload
+from odradek.broker.environment.env import Buffer, Offload
 from odradek.broker.server.memory import Memory, Share
 from odradek.protocol.connection import REQUEST_ITEMS_MAX, Request, ServerProtocol
 from odradek.protocol.streams import Cursor, TooManyItemsError
@@ -69,7 +69,7 @@ class Messages:
         return size_bytes
 
     def forget_objects(self) -> None:
-        """Give back what the objects of a request took, as it has been served."""
+        """Release the memory of a request's objects, as it has been served."""
         if self.objects_bytes:
             self._memory.parsed.give_back(self.objects_bytes)
             self.objects_bytes = 0

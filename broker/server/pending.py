@@ -8,14 +8,15 @@ nursery, channel or time-out of its own.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import Deferred
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
+from odradek.broker.server.lane import Taken
+from odradek.late import dataclass
 from odradek.protocol.connection import Request
 
 ANSWERS_PENDING_MAX: Final = 5
@@ -29,7 +30,7 @@ class PendingAnswer:
     """
 
     request: Request
-    answer: Deferred | list[Buffer]
+    answer: Deferred | Taken | list[Buffer]
     size_bytes: int
     is_due: bool = False
     """True once the writer takes it: it need not wait any more, or has waited for a while."""
@@ -52,18 +53,24 @@ class PendingAnswers:
 
     async def add(self, pending: PendingAnswer) -> None:
         """Put an answer at the end. Wait while there are more than ANSWERS_PENDING_MAX."""
-        number = self._removed + len(self._queue)
-        self._queue.append(pending)
+        assert not self._is_closed, pending.request
+        number = self.add_taken(pending)
         answer = pending.answer
         if isinstance(answer, Deferred) and answer.call_when_due is not None:
             # By its number: a slow disk must not keep the request of a client that has gone.
-            answer.call_when_due(partial(self._is_due, number))
+            answer.call_when_due(partial(self.note_due, number))
         else:
             self._wake_writer(pending)
         while len(self._queue) > ANSWERS_PENDING_MAX:
             await self._reader.park()
 
-    def _is_due(self, number: int) -> None:
+    def add_taken(self, pending: PendingAnswer) -> int:
+        """Put an answer at the end, and return its number for `note_due`."""
+        self._queue.append(pending)
+        return self._removed + len(self._queue) - 1
+
+    def note_due(self, number: int) -> None:
+        """Send an answer if it is the first, or let the writer do it as soon as it is."""
         index = number - self._removed
         if not 0 <= index < len(self._queue):
             return
@@ -81,10 +88,12 @@ class PendingAnswers:
         if pending is self._queue[0]:
             self._writer.unpark()
 
-    def take_first_as_due(self) -> None:
-        """Let the writer wait for the first answer: only its `finish` knows its time limit."""
+    def take_all_as_due(self) -> None:
+        """Pass all answers to the writer: only the `finish` of an answer knows its time limit."""
+        for pending in self._queue:
+            pending.is_due = True
         if self._queue:
-            self._wake_writer(self._queue[0])
+            self._writer.unpark()
 
     async def first(self) -> PendingAnswer | None:
         """Return the first answer, once it is due. None if there is none and `close` was called."""

@@ -7,14 +7,17 @@ from typing import Final, TypeVar
 
 import trio
 
+from odradek.broker.api import apis_of
 from odradek.broker.api.context import Core, Handler
-from odradek.broker.api.versions import apis_of
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import Bound, Connection, Network, Offload, inline
-from odradek.broker.server.connection import ClientConnection, Limits
+from odradek.broker.environment.env import Bound, Connection, Network, Offload, inline
+from odradek.broker.environment.turns import Turns
+from odradek.broker.server.connection import ClientConnection
+from odradek.broker.server.connection_limits import Limits
+from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory
-from odradek.broker.turns import Turns
 from odradek.broker.txn.presence import Presence
+from odradek.protocol.apis.produce import PRODUCE
 
 T = TypeVar("T")
 
@@ -27,6 +30,8 @@ OFFLOADED_AT_ONCE: Final = 1
 """The number of large messages that are parsed or built at the same time. The loop shares the
 interpreter with each of them."""
 
+# invariant settings 3: No change of a live setting takes away the way to undo it.
+# tests/broker/api/test_live_settings.py
 LOCAL_RESERVE: Final = 5
 """Connections that clients on this machine may have above max.connections.
 
@@ -63,6 +68,8 @@ class Server:
         self._presence = presence
         self._offload = offload
         self._serves_brokers = serves_brokers
+        takes = PRODUCE.key in handlers and not serves_brokers
+        self._lane = Lane(core) if takes else None
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,
@@ -72,11 +79,16 @@ class Server:
         )
         self._memory = Memory(config.queued_max_request_bytes)
         self._files_max = connections_max
-        self.max_connections = connections_max if serves_brokers else config.max_connections
+        self._max_connections = connections_max if serves_brokers else config.max_connections
         self._connections: dict[int, ClientConnection] = {}
         self._count = 0
         self._is_stopping = False
         self._last_gone = trio.Event()
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Change the settings that count for connections which are opened from now on."""
+        self._max_connections = config.max_connections
+        self._apis = apis_of(config)
 
     @property
     def held_bytes(self) -> int:
@@ -97,7 +109,11 @@ class Server:
         address.
         """
         await self._network.listen(
-            host, port, partial(self._serve_one, listener=listener), started=started
+            host,
+            port,
+            partial(self._serve_one, listener=listener),
+            started=started,
+            end_turn=None if self._lane is None else self._lane.end_turn,
         )
 
     async def drain(self) -> None:
@@ -115,7 +131,7 @@ class Server:
         if self._is_stopping:
             return
         reserve = LOCAL_RESERVE if stream.is_local else 0
-        if len(self._connections) >= min(self._files_max, self.max_connections + reserve):
+        if len(self._connections) >= min(self._files_max, self._max_connections + reserve):
             LOGGER.warning(
                 "connection of %s refused: %d are open, which is the limit; raise max.connections "
                 "(a few more are served from this machine itself) or the limit of open files "
@@ -135,6 +151,7 @@ class Server:
             seat=None if self._presence is None else self._presence.seat(),
             offload=self._offload_one,
             serves_brokers=self._serves_brokers,
+            lane=self._lane,
         )
         self._count += 1
         number = self._count

@@ -7,7 +7,7 @@ this one. Files that have more have grown since.
 
 from collections.abc import Sequence
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.checkpoint import Checkpoint
 from odradek.broker.storage.damage import DamagedLog
 from odradek.broker.storage.end_sum import end_crc_of

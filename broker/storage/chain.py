@@ -7,11 +7,11 @@ that the log had at that offset. A flipped bit in one of the three fields breaks
 """
 
 import struct
-from dataclasses import dataclass
 from typing import Final
 
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
 from odradek.broker.storage.leader_epochs import OFFSET_MAX, UNKNOWN_EPOCH, LeaderEpochs
+from odradek.late import dataclass
 from odradek.protocol.batch import (
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,

@@ -16,17 +16,20 @@ the old segments in `replaced` (see `replacement.py`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
+from odradek.broker.environment.work import Work, whole
 from odradek.broker.storage import small_file
 from odradek.broker.storage.leader_epochs import UNKNOWN_OFFSET, EpochStart
-from odradek.broker.storage.producers import WINDOW, BatchMetadata, ProducerEntry
-from odradek.broker.storage.segment import SegmentSummary
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.storage.producer_entry import WINDOW, BatchMetadata, ProducerEntry
+from odradek.broker.storage.segment_summary import SegmentSummary
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 
 CHECKPOINT: Final = "checkpoint"
 BESIDE: Final = CHECKPOINT + small_file.BESIDE
@@ -36,6 +39,17 @@ would not start with a summary that has more fields than it knows."""
 SIZES: Final = tuple(name for name in SegmentSummary.__slots__ if name not in CHECKSUMS)
 _sizes_of: Final = attrgetter(*SIZES)
 _checksums_of: Final = attrgetter(*CHECKSUMS)
+_fields_of: Final = attrgetter(
+    "producer_id",
+    "epoch",
+    "coordinator_epoch",
+    "first_offset",
+    "last_marker_offset",
+    "last_timestamp_ms",
+    "updated_ms",
+    "batches",
+)
+"""Of a producer. None of the values changes with it, so that they can be packed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +89,13 @@ class Checkpoint:
 
 
 Content = dict[str, Any]
-"""What is written of a checkpoint. It does not change with the log."""
+"""What `encoded` makes a checkpoint of. It does not change with the log."""
 
 
 def to_content(checkpoint: Checkpoint) -> Content:
+    bases = [segment.base_offset for segment in checkpoint.segments]
+    assert all(left < right for left, right in pairwise(bases)), bases
+    assert all(first < marker for marker, first in checkpoint.ended), checkpoint.ended
     return {
         **(checkpoint.where._asdict() if checkpoint.where is not None else {}),
         "topic_id": checkpoint.topic_id.bytes,
@@ -87,7 +104,7 @@ def to_content(checkpoint: Checkpoint) -> Content:
         "segments": [_sizes_of(segment) for segment in checkpoint.segments],
         "checksums": [_checksums_of(segment) for segment in checkpoint.segments],
         "epochs": list(checkpoint.epochs),
-        "producers": [pack_entry(entry) for entry in checkpoint.producers],
+        "producers": list(map(_fields_of, checkpoint.producers)),
         "ended": list(checkpoint.ended),
         "high_watermark": checkpoint.high_watermark,
         "clean_offset": checkpoint.clean_offset,
@@ -102,8 +119,18 @@ def put_checksums(content: Content, segments: Sequence[SegmentSummary]) -> None:
     content["checksums"] = [_checksums_of(segment) for segment in segments]
 
 
+def encoded(content: Content) -> Work[bytes]:
+    """Return the bytes of the file. A partition may have tens of thousands of producers."""
+    producers: list[list[object]] = []
+    for fields in content["producers"]:
+        yield 1
+        producers.append(_packed(fields))
+    return (yield from small_file.encoded({**content, "producers": producers}))
+
+
+# invariant idempotence 1
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return small_file.encode(to_content(checkpoint))
+    return whole(encoded(to_content(checkpoint)))
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
@@ -155,25 +182,21 @@ async def move_into_place(disk: Disk, directory: str) -> None:
     await small_file.move_into_place(disk, f"{directory}/{CHECKPOINT}")
 
 
-def place_checkpoint(disk: Disk, directory: str, checkpoint: bytes) -> None:
+def place_checkpoint(disk: Disk, directory: str, content: Content) -> None:
     """Write the checkpoint of a new log, without a flush. Raises OSError."""
     path = f"{directory}/{CHECKPOINT}"
-    small_file.place_beside(disk, path, checkpoint)
+    small_file.place_beside(disk, path, whole(encoded(content)))
     disk.rename(f"{directory}/{BESIDE}", path)
 
 
 def pack_entry(entry: ProducerEntry) -> list[object]:
     """Return an entry for the checkpoint. It keeps all five batches, Kafka's snapshot only one."""
-    return [
-        entry.producer_id,
-        entry.epoch,
-        entry.coordinator_epoch,
-        entry.first_offset,
-        entry.last_marker_offset,
-        entry.last_timestamp_ms,
-        entry.updated_ms,
-        [number for batch in entry.batches for number in batch],
-    ]
+    return _packed(_fields_of(entry))
+
+
+def _packed(fields: Sequence[Any]) -> list[object]:
+    *numbers, batches = fields
+    return [*numbers, [number for batch in batches for number in batch]]
 
 
 def unpack_entry(fields: Sequence[object]) -> ProducerEntry:

@@ -1,9 +1,9 @@
 """The settings of one log: Kafka's topic settings, validated, with Kafka's defaults."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from odradek.late import dataclass
 from odradek.protocol.batch import Codec, TimestampType
 
 KIB: Final = 1024

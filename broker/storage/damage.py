@@ -1,11 +1,11 @@
 """Damage of a stored log: the rules that separate it from a torn write, and its error."""
 
 import errno
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from odradek.broker.storage.files import parent_of
+from odradek.late import dataclass
 
 
 class Others(Enum):
@@ -49,6 +49,12 @@ class Rules:
         """
         if self.accept_losses:
             return False
+        # invariant disk 1: Recovery cuts off only what a crash can have torn. Anything else is
+        # damage: the partition goes offline and no byte is removed. Where another replica is whole,
+        # bad bytes before the last segment are damage after any crash.
+        # plant damage in an older segment removes the later ones
+        # plant an ordinary power failure is taken for damage
+        # plant bit rot that looks like a torn write is elected
         is_fetched_anew = self.others is Others.WHOLE and not self.lacks_records
         return was_durable or (self.same_boot and not is_torn) or (is_fetched_anew and not is_last)
 
@@ -71,6 +77,14 @@ class ForeignFile(OSError):
 
 UNKNOWN_PAST: Final = Rules()
 """The rules if the end of the last run is unknown."""
+
+
+class DamagedSegment(Exception):
+    """A segment's file does not have the batches that were written to it."""
+
+
+class DamagedIndex(DamagedSegment):
+    """An index file does not have what was written to it. The batches suffice to rebuild it."""
 
 
 class DamagedLog(OSError):

@@ -7,15 +7,18 @@ directory that has none gets it.
 
 The content is msgpack behind a CRC-32C, as in `checkpoint`. It is the one file whose own form never
 changes.
+
+A directory that a command has not finished (`origin.py`) is refused in the same place.
 """
 
 import contextlib
 import logging
 from typing import Final
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage import small_file
 from odradek.broker.storage.disk import read_only
+from odradek.broker.storage.origin import ORIGIN, unfinished
 from odradek.broker.storage.reserve import DISK_FULL
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -25,7 +28,7 @@ FILE: Final = "format.meta"
 
 
 class UnknownFormat(Exception):
-    """The format of a data directory is newer or unknown: one sentence for a person."""
+    """A data directory is of a newer or unknown format, or unfinished: a sentence for a person."""
 
 
 async def claim_format(disk: Disk, directory: str) -> None:
@@ -34,6 +37,12 @@ async def claim_format(disk: Disk, directory: str) -> None:
     Raises `UnknownFormat`, OSError.
     """
     disk.mkdir(directory)
+    origin = await small_file.read_bytes(disk, f"{directory}/{ORIGIN}")
+    # invariant files 4: A directory that `odradek storage import` or `backup` has not finished is
+    # used by no broker: what it lacks would look lost.
+    # plant a broker starts on half of an import
+    if origin is not None:
+        _check_origin(directory, origin)
     path = f"{directory}/{FILE}"
     data = await small_file.read_bytes(disk, path)
     if data is not None:
@@ -53,6 +62,8 @@ def check_format(directory: str) -> None:
 
     Raises `UnknownFormat`, OSError.
     """
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        _check_origin(directory, bytes(read_only(f"{directory}/{ORIGIN}")))
     path = f"{directory}/{FILE}"
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         _check(path, bytes(read_only(path)))
@@ -60,6 +71,12 @@ def check_format(directory: str) -> None:
 
 def encode_format(number: int) -> bytes:
     return small_file.encode({"format": number})
+
+
+def _check_origin(directory: str, data: bytes | bytearray) -> None:
+    reason = unfinished(directory, data)
+    if reason is not None:
+        raise UnknownFormat(reason)
 
 
 def _check(path: str, data: bytes | bytearray) -> None:

@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import trio
 
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.compaction.raw_records import (
     RawRecord,
     check_count,
     content_of,
     walk,
 )
-from odradek.broker.turns import Turns
 from odradek.protocol.batch import BatchHeader, Codec
 from odradek.protocol.compression import (
     DECOMPRESSED_MAX_BYTES,

@@ -14,14 +14,14 @@ import os
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import outcome
 import trio
 
-from odradek.broker.env import NO_DESCRIPTOR, Buffer, DiskUsage, FsyncEnded
+from odradek.broker.environment.env import NO_DESCRIPTOR, Buffer, DiskUsage, FsyncEnded
 
 T = TypeVar("T")
 
@@ -30,6 +30,12 @@ THREAD_IDLE_SECONDS: Final = 10.0
 DESCRIPTOR_PAUSE_SECONDS: Final = 0.1
 FILE_MODE: Final = 0o644
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+COPIED_AT_ONCE: Final = 64 * 1024 * 1024
+READ_AT_ONCE: Final = 1024 * 1024
+NOT_IN_KERNEL: Final = frozenset(
+    {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
+)
+"""Errors of copy_file_range between file systems, or where there is no such call."""
 
 _READ_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
@@ -51,7 +57,7 @@ class _Worker:
         self.has_job.acquire()
 
     def do_job(self) -> None:
-        """Do the job and forget it: it may have a large buffer."""
+        """Run the job and forget it: it may have a large buffer."""
         assert self.job is not None
         (function, done, token), self.job = self.job, None
         result = outcome.capture(function)
@@ -109,7 +115,7 @@ class Threads:
                 self._give(job)
 
     def _give(self, job: _Job) -> None:
-        """Give a job to an idle thread, or else to the next that becomes idle. Hold the lock."""
+        """Pass a job to an idle thread, or else to the next that becomes idle. Hold the lock."""
         if not self._idle:
             self._waiting.append(job)
             return
@@ -217,10 +223,10 @@ class SystemFile:
         await self._in_thread(partial(_sync, self._fd))
 
     def start_fsync(self, done: FsyncEnded) -> None:
-        self._threads.start(partial(_sync, self._fd), partial(self._fsynced, done))
+        self._threads.start(partial(_sync, self._fd), partial(self._on_fsynced, done))
         self._users += 1
 
-    def _fsynced(self, done: FsyncEnded, result: outcome.Outcome[None]) -> None:
+    def _on_fsynced(self, done: FsyncEnded, result: outcome.Outcome[None]) -> None:
         self._left()
         done(result.error if isinstance(result, outcome.Error) else None)
 
@@ -312,6 +318,9 @@ class SystemDisk:
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
+    def link(self, source: str, target: str) -> None:
+        os.link(source, target)
+
     def remove(self, path: str) -> None:
         os.remove(path)
 
@@ -334,6 +343,14 @@ class SystemDisk:
 
     def free_bytes(self, path: str) -> int:
         return shutil.disk_usage(path).free
+
+    def tree_bytes(self, path: str) -> int:
+        """Return the bytes of all files in a directory; 0 if there is none."""
+        return sum(
+            os.lstat(os.path.join(directory, name)).st_size
+            for directory, _, names in os.walk(path)
+            for name in names
+        )
 
     def usage(self, path: str) -> DiskUsage:
         found = shutil.disk_usage(path)
@@ -364,6 +381,64 @@ def _sync_directory(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def lock_as_java(path: str) -> Iterator[None]:
+    """Hold a shared lock that excludes the one that a Java program takes, such as Kafka.
+
+    The file is opened for reading only. Raises BlockingIOError, OSError.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def copy_file(source: str, target: str, size: int, copied: Callable[[int], None]) -> None:
+    """Copy the first `size` bytes of a file to a new file, and its time of modification.
+
+    File systems that can share blocks between files do so. `copied` is called with the number of
+    bytes of each piece. Nothing is flushed. Raises OSError.
+    """
+    source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target_fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            _copy_bytes(source_fd, target_fd, size, copied)
+            moment = os.fstat(source_fd).st_mtime_ns
+            os.utime(target_fd, ns=(moment, moment))
+        finally:
+            os.close(target_fd)
+    finally:
+        os.close(source_fd)
+
+
+def _copy_bytes(source: int, target: int, size: int, copied: Callable[[int], None]) -> None:
+    in_kernel: Callable[[int, int, int], int] | None = getattr(os, "copy_file_range", None)
+    done = 0
+    while done < size:
+        wanted = min(COPIED_AT_ONCE, size - done)
+        count = 0
+        if in_kernel is not None:
+            try:
+                count = in_kernel(source, target, wanted)
+            except OSError as error:
+                if error.errno not in NOT_IN_KERNEL:
+                    raise
+                in_kernel = None
+        if in_kernel is None:
+            data = os.read(source, min(wanted, READ_AT_ONCE))
+            count = len(data)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(target, view) :]
+        if count == 0:
+            raise OSError(errno.EIO, f"the file ends after {done} bytes, before {size}")
+        done += count
+        copied(count)
 
 
 def read_only(path: str) -> memoryview:

@@ -10,7 +10,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from odradek.broker.env import File
+from odradek.broker.environment.env import File
 
 END_BYTES: Final = 4096
 """More than the markers of a transaction, which may be the same in all of its partitions."""

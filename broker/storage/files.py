@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import NO_DESCRIPTOR, Disk, File, FsyncEnded
+from odradek.broker.environment.env import NO_DESCRIPTOR, Disk, File, FsyncEnded
 from odradek.broker.storage.reserve import ReservedDisk
 
 LOG: Final = ".log"
@@ -133,13 +133,13 @@ class OpenFiles:
         except trio.WouldBlock:
             return False
         try:
-            file.start_fsync(partial(self._synced, done))
+            file.start_fsync(partial(self._on_synced, done))
         except OSError:
             self._syncs.release()
             raise
         return True
 
-    def _synced(self, done: FsyncEnded, error: BaseException | None) -> None:
+    def _on_synced(self, done: FsyncEnded, error: BaseException | None) -> None:
         self._syncs.release()
         done(error)
 

@@ -1,97 +1,117 @@
-"""The part of a log that is not on disk yet, and how it gets there.
+"""Group commit: one fsync for everything that waits for the same log.
 
-Usually that is batches at the end of one file, which need one fsync and no task. After a roll there
-are sealed segments and the name of a new file besides, and a new log has names in two directories.
+An fsync covers what had been appended when it started; what is appended meanwhile is covered by the
+next one. A log therefore has at most one fsync at a time, and needs no task of its own: `start`
+hands the file to a thread. The end of the fsync tells the partition, and wakes the tasks that
+wait (`flush`). Only if more than one file must be flushed (after a roll, say) does a task do
+it.
 """
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
-from odradek.broker.env import Disk, FsyncEnded
-from odradek.broker.storage.checkpoint import CHECKPOINT
-from odradek.broker.storage.files import parent_of, sync_file
-from odradek.broker.storage.identity import IDENTITY
-from odradek.broker.storage.segment import Segment
+import trio
+
+from odradek.broker.storage.log import Log
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 
-class Flush:
-    """The flushes of one log, one at a time. Below `flushed_offset` everything is on disk."""
+class Flusher:
+    """The fsyncs of one log, and what waits for them."""
 
-    def __init__(self, disk: Disk, directory: str, log_end_offset: int) -> None:
-        self._disk = disk
-        self._directory = directory
-        self._sealed: list[Segment] = []
-        self._names_changed = self._names_synced = 0
-        self.flushed_offset = log_end_offset
-        self.is_new = log_end_offset == 0
-        """True if not even the name of the log's directory is on disk."""
+    def __init__(self, log: Log, on_ended: Callable[[], None]) -> None:
+        """`on_ended` is called at the end of each fsync, failed or not."""
+        self._log = log
+        self._on_ended = on_ended
+        self._running: trio.Event | None = None
 
     @property
-    def has_new_names(self) -> bool:
-        """True if the name of a new file is not on disk yet."""
-        return self._names_changed != self._names_synced
+    def is_running(self) -> bool:
+        return self._running is not None
 
-    def sealed(self, segment: Segment) -> None:
-        """Note that `segment` is followed by one in a new file."""
-        self._sealed.append(segment)
-        self.named()
+    def start(self) -> bool:
+        """Start an fsync. If one is running, the next one follows it. Return False if a task must.
 
-    def named(self) -> None:
-        """Note that the log has a new file."""
-        self._names_changed += 1
-
-    def forget_deleted(self) -> None:
-        """Note that segments were deleted: they need no flush."""
-        self._sealed = [segment for segment in self._sealed if not segment.is_deleted]
-
-    def truncated(self, log_end_offset: int) -> None:
-        """Note that the log ends here now, and that all of it is on disk."""
-        self.forget_deleted()
-        self.flushed_offset = log_end_offset
-
-    def start(self, active: Segment, target: int, done: FsyncEnded) -> bool:
-        """Start to flush everything below `target`, without a task.
-
-        `done` is called at its end, with the error if there was one. Return False, with nothing
-        started, if only `run` can do it: more than one file must be flushed.
+        There is something to flush.
         """
-        if self.is_new or self._sealed or self.has_new_names:
+        log = self._log
+        if self._running is not None:
+            return True
+        if not log.unflushed.is_in_one_file:
             return False
+        target = log.log_end_offset
         try:
-            return active.start_sync(partial(self._ended, target, done))
+            is_started = log.active.start_sync(partial(self._on_synced, target))
         except OSError:
-            return False  # `run` meets it again
+            return False  # `Log.sync` meets it again
+        if is_started:
+            self._running = trio.Event()
+        return is_started
 
-    def _ended(
-        self,
-        target: int,
-        done: FsyncEnded,
-        error: BaseException | None,
-    ) -> None:
+    def _on_synced(self, target: int, error: BaseException | None) -> None:
         if error is None:
-            self.flushed_offset = max(self.flushed_offset, target)
-        done(error)
+            self._log.unflushed.reach(target)
+        elif isinstance(error, OSError):
+            self._log.fail(error)
+            error = None
+        self._ended()
+        if error is not None:
+            raise error  # no error of a disk, but a bug of ours
 
-    async def run(self, active: Segment, target: int) -> None:
-        """Flush everything below `target`, and the names of the log's files. Raises OSError."""
-        names = self._names_changed
-        if target == self.flushed_offset and names == self._names_synced:
+    async def flush(self, next_offset: int) -> None:
+        """Return when everything below `next_offset` is on disk.
+
+        Raises KafkaError KAFKA_STORAGE_ERROR, and as `Log.check_available`.
+        """
+        while self._log.flushed_offset < next_offset:
+            if next_offset > self._log.log_end_offset:
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"the records of {self._log.name} below {next_offset} were truncated",
+                )
+            await self._one_round()
+        self._log.check_available()
+
+    async def flush_names(self) -> None:
+        """Return when the names of all files of the log are on disk. Raises as `flush`."""
+        while self._log.unflushed.has_new_names:
+            await self._one_round()
+        self._log.check_available()
+
+    async def idle(self) -> None:
+        """Return when no fsync is running."""
+        while self._running is not None:
+            await self._running.wait()
+
+    @asynccontextmanager
+    async def pause(self) -> AsyncIterator[None]:
+        """Keep fsyncs from running in the block."""
+        await self.idle()
+        self._running = trio.Event()
+        try:
+            yield
+        finally:
+            self._ended()
+
+    async def _one_round(self) -> None:
+        self._log.check_available()
+        if self.start():
+            assert self._running is not None
+            await self._running.wait()
             return
-        # Sealed segments first: recovery relies on a flush from front to back.
-        sealed = list(self._sealed)
-        for segment in (*sealed, active):
-            if not segment.is_deleted:
-                await segment.sync()
-        if self.is_new:
-            for name in (CHECKPOINT, IDENTITY):
-                if self._disk.exists(f"{self._directory}/{name}"):
-                    await sync_file(self._disk, f"{self._directory}/{name}")
-        if self.is_new or names != self._names_synced:
-            await self._disk.fsync_dir(self._directory)
-        if self.is_new:
-            await self._disk.fsync_dir(parent_of(self._directory))
-            self.is_new = False
-        self._names_synced = max(names, self._names_synced)
-        self._sealed = [segment for segment in self._sealed if segment not in sealed]
-        for segment in sealed:
-            segment.close()
-        self.flushed_offset = max(self.flushed_offset, target)
+        self._running = trio.Event()
+        try:
+            await self._log.sync()
+        except OSError as error:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.name}: {error.strerror}"
+            ) from error
+        finally:
+            self._ended()
+
+    def _ended(self) -> None:
+        running, self._running = self._running, None
+        assert running is not None
+        running.set()
+        self._on_ended()

@@ -7,23 +7,23 @@ their tags, and the cluster id.
 
 The broker writes the file when it creates the partition. The file reaches the disk with the first
 flush of the log, before any record is acknowledged. When the topic's settings change, the broker
-writes it again in the background (`partitions/identities.py`). At every start the broker compares
-it with the store and writes it again if they differ: a directory of an earlier version has no such
-file, and the number of partitions may have grown.
+writes it again in the background (`partitions/upkeep/identities.py`). At every start the broker
+compares it with the store and writes it again if they differ: a directory of an earlier version has
+no such file, and the number of partitions may have grown.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, read_checkpoint
 from odradek.broker.storage.files import LOG, SEGMENT_SUFFIXES, SNAPSHOT, file_offset, sync_file
 from odradek.broker.storage.lost import GIVEN_UP
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 
 IDENTITY: Final = "topic.meta"
 BESIDE: Final = IDENTITY + small_file.BESIDE

@@ -35,6 +35,7 @@ class OffsetIndex:
             yield self.base_offset + relative, position
 
     def append(self, last_offset: int, position: int) -> None:
+        assert last_offset >= self.base_offset, (last_offset, self.base_offset)
         self.data += OFFSET_ENTRY.pack(last_offset - self.base_offset, position)
 
     def before_offset(self, offset: int) -> tuple[int, int] | None:
@@ -105,6 +106,7 @@ class TimeIndex:
 
     def append(self, timestamp: int, offset: int) -> None:
         """Add an entry, unless the timestamp is no larger than the last one."""
+        assert offset >= self.base_offset, (offset, self.base_offset)
         if timestamp > self.last[0]:
             self.data += TIME_ENTRY.pack(timestamp, offset - self.base_offset)
 

@@ -17,13 +17,13 @@ The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
 import struct
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 from crc32c import crc32c
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
+from odradek.late import dataclass
 
 LAST_RUN: Final = "last-run"
 BESIDE: Final = "last-run.tmp"

@@ -18,15 +18,13 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.env import NO_DESCRIPTOR, Buffer, Disk
-from odradek.broker.storage import small_file
-from odradek.broker.storage.aborted import AbortedEntry, AbortedTxn
+from odradek.broker.environment.env import NO_DESCRIPTOR, Buffer, Disk
+from odradek.broker.storage.aborted import AbortedEntry
 from odradek.broker.storage.checkpoint import place_checkpoint
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import UNKNOWN_PAST, Rules
 from odradek.broker.storage.files import GAPS, OpenFiles, name_of, remove_before
-from odradek.broker.storage.flush import Flush
 from odradek.broker.storage.log_state import LogState, Recovered, take_account
 from odradek.broker.storage.marking import NewMarker, marker_batches
 from odradek.broker.storage.reading import LogReader
@@ -36,6 +34,7 @@ from odradek.broker.storage.replacement import put_in_place
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.saving import LogSaver, ToSave
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
+from odradek.broker.storage.unflushed import Unflushed
 from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
 
@@ -61,7 +60,7 @@ class Log:
         self.state = state
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
-        self._flush = Flush(files.disk, directory, self.log_end_offset)
+        self.unflushed = Unflushed(files.disk, directory, self.log_end_offset)
         self.failure: OSError | None = None
         self.is_deleted = False
         self.is_damaged = False
@@ -75,7 +74,15 @@ class Log:
         """The high watermark that the last checkpoint before the start had, -1 if it had none."""
         self._appended_bytes = 0
         self.reader = LogReader(files, directory, config, state)
-        self.saver = LogSaver(files.disk, directory, topic_id, state, self.reader)
+        self.saver = LogSaver(
+            files.disk,
+            directory,
+            topic_id,
+            state,
+            reader=self.reader,
+            unflushed=self.unflushed,
+            fail=self.fail,
+        )
 
     @classmethod
     async def open(
@@ -114,14 +121,13 @@ class Log:
         log.saver.has_checkpoint = recovered.checkpoint is not None and log.size_bytes > 0
         if leader_epoch > log.epochs.latest:
             log.epochs.assign(leader_epoch, log.log_end_offset)
-        if recovered.checkpoint is None and log._flush.is_new:
+        if recovered.checkpoint is None and log.unflushed.is_new:
             if not has_identity:
-                checkpoint = small_file.encode(log.to_save().content)
-                place_checkpoint(files.disk, directory, checkpoint)
+                place_checkpoint(files.disk, directory, log.to_save().content)
         elif recovered.is_changed:
             is_cut = recovered.checkpoint is not None and recovered.checkpoint.is_cut
             try:
-                await log.save(log.saver.to_save(0, follows_cut=is_cut))
+                await log.saver.save(log.saver.to_save(0, follows_cut=is_cut))
             except OSError as error:
                 if recovered.checkpoint is None or is_cut or error.errno not in DISK_FULL:
                     raise
@@ -136,14 +142,9 @@ class Log:
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
-    def has_new_names(self) -> bool:
-        """True if the name of a new file is not on disk yet."""
-        return self._flush.has_new_names
-
-    @property
     def flushed_offset(self) -> int:
         """Everything below it is on disk."""
-        return self._flush.flushed_offset
+        return self.unflushed.flushed_offset
 
     @property
     def unsaved_bytes(self) -> int:
@@ -162,14 +163,12 @@ class Log:
 
     def fail(self, error: OSError) -> None:
         """Take the log offline."""
+        # invariant durable 5: After a failed fsync a log takes nothing more until the broker has
+        # started again: a second fsync would report success for lost pages.
+        # tests/broker/partitions/test_failing_disks.py
         if self.failure is None:
             self.failure = error
             LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
-
-    @property
-    def is_saved(self) -> bool:
-        """True if the checkpoint on disk is up to date."""
-        return self.saver.is_up_to_date and not self.has_new_names
 
     # Appending
 
@@ -193,6 +192,47 @@ class Log:
             self.producers.add_batch(header, base_offset, timestamp_ms, now_ms)
         return base_offset
 
+    def append_together(
+        self,
+        batches: Sequence[memoryview],
+        headers: Sequence[BatchHeader],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> int | None:
+        """Append batches by one write, with the timestamps of their headers.
+
+        Return the first offset; None if the log may have to roll between them, and nothing is
+        appended. Raises as `append`: none of them is appended.
+        """
+        base_offset, latest, segment = self.log_end_offset, self.epochs.latest, self.active
+        leader_epoch = max(leader_epoch, latest)  # as in `_write`
+        offset, size_bytes, ends = base_offset, 0, []
+        for batch, header in zip(batches, headers, strict=True):
+            offset += header.last_offset_delta + 1
+            size_bytes += len(batch)
+            ends.append((offset - 1, header.max_timestamp))
+        if not segment.has_room_for_all(size_bytes, ends, self.config):
+            return None
+        offset = base_offset
+        for batch, (last_offset, _) in zip(batches, ends, strict=True):
+            set_base_offset(batch, offset, leader_epoch)
+            offset = last_offset + 1
+        try:
+            self.files.disk.check_room()
+            segment.append_together(batches, base_offset, ends, self.config)
+        except OSError as error:
+            raise self._refusal(error) from error
+        self._follow(segment, size_bytes, offset - 1, now_ms)
+        if leader_epoch > latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        offset = base_offset
+        for header, (last_offset, timestamp_ms) in zip(headers, ends, strict=True):
+            if header.producer_id >= 0:
+                self.producers.add_batch(header, offset, timestamp_ms, now_ms)
+            offset = last_offset + 1
+        return base_offset
+
     def append_markers(
         self, markers: Sequence[NewMarker], *, leader_epoch: int, now_ms: int
     ) -> int:
@@ -207,7 +247,8 @@ class Log:
         size_bytes, last_offset = sum(map(len, batches)), base_offset + len(batches) - 1
         try:
             segment = self._with_room(size_bytes, now_ms, last_offset)
-            segment.append_markers(batches, base_offset, now_ms, self.config)
+            ends = [(offset, now_ms) for offset in range(base_offset, last_offset + 1)]
+            segment.append_together(batches, base_offset, ends, self.config)
         except OSError as error:
             raise self._refusal(error) from error
         self._follow(segment, size_bytes, last_offset, now_ms)
@@ -223,8 +264,8 @@ class Log:
                 now_ms=now_ms,
             )
             if ended is not None and not marker.committed:
-                assert segment.aborted is not None
-                segment.aborted.append(AbortedEntry(*ended))
+                assert segment.indexes.aborted is not None
+                segment.indexes.aborted.append(AbortedEntry(*ended))
         return base_offset
 
     def _write(
@@ -269,7 +310,7 @@ class Log:
         try:
             if not self.state.gaps_before:
                 self._disk.open(f"{self.directory}/{GAPS}").close()
-                self._flush.named()
+                self.unflushed.note_new_name()
         except OSError as error:
             raise self._refusal(error) from error
         self.state.gaps_before = base_offset + 1
@@ -297,7 +338,7 @@ class Log:
         return self.roll()
 
     def _follow(self, segment: Segment, size_bytes: int, last_offset: int, now_ms: int) -> None:
-        """Have the state follow what is in the file. From here on nothing can fail."""
+        """Update the state to what is in the file. From here on nothing can fail."""
         self._appended_bytes += size_bytes
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
@@ -305,7 +346,7 @@ class Log:
 
     def _refusal(self, error: OSError) -> KafkaError:
         if error.errno in DISK_FULL:
-            self.files.disk.ran_out()
+            self.files.disk.note_disk_full()
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the disk is full: {self.name}")
         if error.errno not in NO_DESCRIPTOR:
             self.fail(error)
@@ -319,27 +360,12 @@ class Log:
         segment = Segment(self.files, self.directory, self.log_end_offset)
         assert segment.file.size == 0, segment.path()
         self.active.seal()
-        self._flush.sealed(self.active)
+        self.unflushed.note_sealed(self.active)
         self.segments.append(segment)
         self.active = segment
         return segment
 
     # Durability
-
-    def start_sync(self, done: Callable[[], None]) -> bool:
-        """Start what `sync` waits for, without a task; `done` is called at its end.
-
-        Return False, with nothing started, if only `sync` can do it. One call at a time.
-        """
-        return self._flush.start(self.active, self.log_end_offset, partial(self._synced, done))
-
-    def _synced(self, done: Callable[[], None], error: BaseException | None) -> None:
-        if isinstance(error, OSError):
-            self.fail(error)
-            error = None
-        done()
-        if error is not None:
-            raise error  # no error of a disk, but a bug of ours
 
     async def sync(self) -> None:
         """Flush everything appended before the call, and the names of its files.
@@ -347,7 +373,7 @@ class Log:
         One call at a time. Raises OSError; the log is then offline.
         """
         try:
-            await self._flush.run(self.active, self.log_end_offset)
+            await self.unflushed.run(self.active, self.log_end_offset)
         except OSError as error:
             self.fail(error)
             raise
@@ -357,7 +383,7 @@ class Log:
     ) -> ToSave:
         """Return the log's state, or its state once `new` has replaced `replaced`.
 
-        Call `save` with it after everything below the log end offset has been flushed.
+        Call `LogSaver.save` with it after everything below the log end offset has been flushed.
         """
         if new is None:
             return self.saver.to_save(self._appended_bytes)
@@ -368,31 +394,6 @@ class Log:
             clean_offset=max(clean_offset, self.state.clean_offset),
         )
         return self.saver.to_save(self._appended_bytes, state=state, replaced=replaced)
-
-    async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
-        """Write the indexes, and then the checkpoint that covers them. One call at a time.
-
-        `counts` is called as soon as the checkpoint is durable. Raises OSError. After a failed
-        fsync the log is offline; after another error the old checkpoint stays.
-        """
-        assert to_save.is_cut or to_save.recovery_offset <= self.flushed_offset, to_save
-        paths = await self.saver.write_indexes(to_save)
-        await self.saver.sum_ends(to_save)
-        try:
-            await self.saver.flush(to_save, paths)
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTOR:
-                self.fail(error)
-            raise
-        await self.saver.write_beside(to_save)
-        try:
-            await self.saver.move_into_place(to_save)
-            if counts is not None:
-                counts()
-        except OSError as error:
-            self.fail(error)
-            raise
-        self.saver.saved(to_save)
 
     async def sync_directory(self) -> None:
         """Flush the names of the log's files. Raises OSError; the log is then offline."""
@@ -414,18 +415,6 @@ class Log:
         for segment in self.segments:
             self.reader.forget(segment)
 
-    # Reading
-
-    async def read(
-        self, offset: int, max_bytes: int, *, to_offset: int, min_one: bool
-    ) -> tuple[Buffer, int]:
-        """See `LogReader.read`."""
-        return await self.reader.read(offset, max_bytes, to_offset=to_offset, min_one=min_one)
-
-    async def aborted(self, from_offset: int, to_offset: int) -> tuple[AbortedTxn, ...]:
-        """See `LogReader.aborted`."""
-        return await self.reader.aborted(from_offset, to_offset)
-
     # Deleting and replacing segments
 
     def begin_at(self, offset: int) -> None:
@@ -441,7 +430,7 @@ class Log:
     def _take_out(self, first: int, count: int) -> None:
         for segment in self.segments[first : first + count]:
             self.reader.forget(segment)
-        self._flush.forget_deleted()
+        self.unflushed.forget_deleted()
         del self.segments[first : first + count]
 
     def replace(self, old: Sequence[Segment], new: Segment, clean_offset: int) -> None:
@@ -454,7 +443,7 @@ class Log:
         put_in_place(self._disk, self.directory, summary, [segment.base_offset for segment in old])
 
     async def cut_to(self, state: LogState, became: Callable[[], None] = lambda: None) -> None:
-        """Let the log have an earlier state, in memory and on disk (see `cut.py`).
+        """Set the log back to an earlier state, in memory and on disk (see `cut.py`).
 
         Everything is flushed. `became` is called in the step in which memory changes. Raises
         OSError. The log is then unchanged, or offline after the commit point.
@@ -462,15 +451,15 @@ class Log:
         to_save = self.saver.to_save(self._appended_bytes, state=state, is_cut=True)
         # A cancelled cut would leave a checkpoint with which recovery removes later appends.
         with trio.CancelScope(shield=True):
-            await self.save(to_save, partial(self._become, state, became))
+            await self.saver.save(to_save, partial(self._take_over, state, became))
             try:
                 await carry_out(self._disk, self.directory, to_save.summaries)
-                await self.save(self.saver.to_save(self._appended_bytes, follows_cut=True))
+                await self.saver.save(self.saver.to_save(self._appended_bytes, follows_cut=True))
             except OSError as error:
                 self.fail(error)
                 raise
 
-    def _become(self, state: LogState, became: Callable[[], None]) -> None:
+    def _take_over(self, state: LogState, became: Callable[[], None]) -> None:
         self.cut_count += 1
         kept = set(state.segments)
         for segment in [each for each in self.segments if each not in kept]:
@@ -478,12 +467,12 @@ class Log:
         self.segments[:] = state.segments
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
-        self.producers.become(state.producers)
+        self.producers.take_over(state.producers)
         self.epochs.entries = state.epochs.entries
         self.state.log_start_offset = state.log_start_offset
         self.state.clean_offset = state.clean_offset
         self.state.high_watermark = state.high_watermark
-        self._flush.truncated(self.log_end_offset)
+        self.unflushed.note_truncated(self.log_end_offset)
         self.saver.forget_after(self.log_end_offset)
         became()
 
@@ -493,7 +482,3 @@ class Log:
         # cannot bring deleted records back.
         await remove_before(self._disk, self.directory, self.segments[0].base_offset)
         self.has_deleted_on_disk = False
-
-    def mark_clean_end(self) -> None:
-        """Write a producer snapshot, as Kafka does at a clean shutdown. Raises OSError."""
-        self.saver.mark_clean_end()

@@ -18,9 +18,9 @@ was not acknowledged yet, which may count.
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage import small_file
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 
 LOG_START: Final = "log-start"
 BESIDE: Final = LOG_START + small_file.BESIDE
@@ -29,6 +29,7 @@ WRONG: Final = -1
 
 
 def encode_log_start(where: TopicPartition | None, topic_id: UUID, offset: int) -> bytes:
+    assert offset >= 0, (where, offset)
     named = {} if where is None else where._asdict()
     return small_file.encode({**named, "topic_id": topic_id.bytes, "log_start_offset": offset})
 

@@ -1,12 +1,13 @@
 """The state of a log in memory: recovery derives it, appends change it, a checkpoint keeps it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from odradek.broker.storage.checkpoint import Checkpoint
 from odradek.broker.storage.leader_epochs import UNKNOWN_OFFSET, LeaderEpochs
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import note_transaction
 from odradek.broker.storage.segment import Segment
+from odradek.late import dataclass
 from odradek.protocol.batch import BatchHeader
 
 
@@ -57,5 +58,5 @@ def take_account(
     state.epochs.assign(header.partition_leader_epoch, header.base_offset)
     entry = note_transaction(state.producers, header, batch, now_ms)
     if entry is not None:
-        assert segment.aborted is not None
-        segment.aborted.append(entry)
+        assert segment.indexes.aborted is not None
+        segment.indexes.aborted.append(entry)

@@ -11,7 +11,7 @@ then makes the log anew, empty, if the partition has no other replica.
 import contextlib
 from typing import Final
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.checkpoint import read_checkpoint
 from odradek.broker.storage.files import LOG, offsets_in, parent_of
 

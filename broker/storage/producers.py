@@ -25,22 +25,24 @@ They need not agree: a producer that is not known may go on with any sequence.
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
-from odradek.broker.member_ids import is_member
-from odradek.broker.work import Work
+from odradek.broker.environment.work import Work
+from odradek.broker.storage.producer_entry import (
+    NO_EPOCH,
+    NO_OFFSET,
+    WINDOW,
+    BatchMetadata,
+    EndedTransaction,
+    ProducerEntry,
+)
+from odradek.broker.values.member_ids import is_member
 from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-WINDOW: Final = 5
-"""Batches that are kept for each producer: as many as a client may have in flight."""
-NO_EPOCH: Final = -1
 LAST_EPOCH: Final = 32_767
 """An epoch that only fences. A producer's own epochs end at 32,766."""
-NO_SEQUENCE: Final = -1
-NO_OFFSET: Final = -1
 TRANSACTION_VERSION_2: Final = 2
 LOOKED_AT_MAX: Final = 100
 """Producers with an open transaction that one search for an idle one may meet."""
@@ -49,68 +51,6 @@ EARLY_PER_LINE: Final = 1_000
 """A line is logged for the first producer that is forgotten early, and for each so many more."""
 
 LOGGER: Final = logging.getLogger(__name__)
-
-
-class BatchMetadata(NamedTuple):
-    """The sequences and offsets of one appended batch."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp_ms: int
-
-    @property
-    def base_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-@dataclass(slots=True)
-class ProducerEntry:
-    """The state of one producer. Only `Producers` changes it."""
-
-    producer_id: int
-    epoch: int = NO_EPOCH
-    coordinator_epoch: int = -1
-    first_offset: int = NO_OFFSET
-    """The offset at which its open transaction starts in this partition, or -1."""
-    last_marker_offset: int = NO_OFFSET
-    last_timestamp_ms: int = -1
-    updated_ms: int = -1
-    """The broker's clock at the last append. Expiry uses it: clients choose record timestamps."""
-    batches: tuple[BatchMetadata, ...] = ()
-    """The last batches of its epoch, at most `WINDOW`. A deque would take 700 bytes more."""
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    @property
-    def last_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else NO_OFFSET
-
-    @property
-    def has_open_transaction(self) -> bool:
-        return self.first_offset != NO_OFFSET
-
-    def find(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the one of the last five batches that `header` repeats, or None."""
-        if header.producer_epoch != self.epoch or header.base_sequence < 0:
-            return None
-        offset_delta = header.last_offset_delta
-        last_sequence = add_sequence(header.base_sequence, offset_delta)
-        for batch in self.batches:
-            if batch[0] == last_sequence and batch[2] == offset_delta:
-                return batch
-        return None
-
-
-class EndedTransaction(NamedTuple):
-    """A transaction that a marker has ended, from its first offset to the marker's offset."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
 
 
 class Producers:
@@ -207,6 +147,7 @@ class Producers:
         entry = self.entries.get(header.producer_id)
         # Duplicates come first, as in Kafka: a producer that retries a batch after its transaction
         # has ended gets the answer that it lost, not an error.
+        # invariant idempotence 1
         if entry is not None and (repeated := entry.find(header)) is not None:
             return repeated
         if verified_after is not None and header.is_transactional:
@@ -241,6 +182,8 @@ class Producers:
             self._check_epoch(entry, header)
             self._check_transaction(entry, header)
 
+    # invariant admission 2: A verdict is void once a marker was written after it.
+    # plant KAFKA-14884
     @staticmethod
     def _check_still_verified(
         entry: ProducerEntry | None, header: BatchHeader, verified_after: int
@@ -303,6 +246,7 @@ class Producers:
         if entry is not None:
             self.entries.move_to_end(producer_id)
             return entry
+        # invariant bounds 2
         if len(self.entries) >= self.limit and (idle := self._longest_idle()) is not None:
             del self.entries[idle.producer_id]
             self._note_early(idle)
@@ -334,6 +278,10 @@ class Producers:
         """Return the producer that may go first. None if none was found in a limited search."""
         for _ in range(min(LOOKED_AT_MAX, len(self.entries))):
             entry = next(iter(self.entries.values()))
+            # invariant idempotence 3: The state of a producer is not removed while a transaction of
+            # it is open, neither when it expires nor when another producer needs its room.
+            # plant KAFKA-9144
+            # plant a producer with an open transaction makes room for another one
             if not entry.has_open_transaction:
                 return entry
             # An open transaction is a use, too. The next search goes on behind it.
@@ -366,6 +314,8 @@ class Producers:
             # may have left behind (KAFKA-20090), the marker's epoch is equal too.
             if entry.has_open_transaction and producer_epoch != LAST_EPOCH:
                 raise _stale_marker(entry, producer_epoch)
+            # invariant markers 3: A repeated marker is acknowledged and not written again.
+            # plant KAFKA-19999
             is_repeat = not entry.has_open_transaction
         if producer_epoch < entry.epoch:
             raise _stale_marker(entry, producer_epoch)
@@ -403,6 +353,9 @@ class Producers:
             return None
         entry.first_offset = NO_OFFSET
         del self._open[first_offset]
+        # invariant readers 2: A transaction holds the last stable offset until its marker is below
+        # the high watermark, not only until the marker is appended.
+        # plant the marker counts once it is below the high watermark
         self._ended[offset] = first_offset
         # For the aborted index: the last stable offset once this marker counts, with only the
         # transactions that are still open to hold it.
@@ -423,11 +376,12 @@ class Producers:
         return next((end - offset for first, end in self._runs if first < offset < end), 0)
 
     def end_together(self, first_marker: int, next_offset: int) -> None:
-        """Have the markers from `first_marker` to `next_offset` count from the same moment on."""
+        """Note that the markers from `first_marker` to `next_offset` count together."""
         self._runs.append((first_marker, next_offset))
 
     def high_watermark_is(self, high_watermark: int) -> None:
         """Release the last stable offset from transactions whose markers are below this offset."""
+        # invariant transaction-groups 5
         if self._runs:
             self._runs = [run for run in self._runs if run[1] > high_watermark]
             high_watermark = min([high_watermark, *(first for first, _ in self._runs)])
@@ -458,7 +412,7 @@ class Producers:
             [(marker, first) for marker, first in self._ended.items() if marker < offset],
         )
 
-    def become(self, producers: "Producers") -> None:
+    def take_over(self, producers: "Producers") -> None:
         """Take over the state of other producers, after the log was truncated."""
         self.entries = producers.entries
         self._open = producers._open
@@ -476,7 +430,9 @@ class Producers:
         expired = []
         for producer_id, entry in list(self.entries.items()):
             yield 1
+            # invariant transaction-groups 6
             limit_ms = members_before_ms if is_member(producer_id) else before_ms
+            # invariant idempotence 3
             is_silent = entry.updated_ms < limit_ms and not entry.has_open_transaction
             if is_silent and self.entries.get(producer_id) is entry:
                 expired.append(producer_id)

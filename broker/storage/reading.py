@@ -15,15 +15,16 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
 from odradek.broker.storage.aborted import AbortedIndex, AbortedTxn
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.damage import DamagedIndex, DamagedSegment
 from odradek.broker.storage.files import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX, OpenFiles
 from odradek.broker.storage.index import TimeIndex
 from odradek.broker.storage.log_state import LogState
 from odradek.broker.storage.rebuild import check_snapshot, rebuild_aborted, rebuild_indexes
-from odradek.broker.storage.segment import DamagedIndex, DamagedSegment, Segment
+from odradek.broker.storage.segment import Segment
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -178,13 +179,13 @@ class LogReader:
                 oldest = next(iter(self._loaded))
                 del self._loaded[oldest]
                 oldest.unload()
-            if segment.indexes is None:
+            if segment.indexes.loaded is None:
                 await self._load_indexes(segment)
 
     async def _load_indexes(self, segment: Segment) -> None:
         async with self._rebuilding:
             try:
-                await segment.load_indexes()
+                await segment.indexes.load()
             except DamagedIndex as error:
                 await self._rebuild_indexes(segment, error)
 
@@ -198,7 +199,7 @@ class LogReader:
         """Return a segment's time index. Raises KafkaError KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE."""
         try:
             await self.load(segment)
-            _, times = await segment.load_indexes()
+            _, times = await segment.indexes.load()
         except (OSError, DamagedSegment) as error:
             raise self._read_error(segment.base_offset, error) from error
         return times
@@ -207,12 +208,12 @@ class LogReader:
         """Return a segment's aborted transactions. Raises OSError, DamagedSegment."""
         async with self._rebuilding:
             try:
-                return await segment.load_aborted()
+                return await segment.indexes.load_aborted()
             except DamagedIndex as error:
                 if segment.is_deleted:
                     raise
                 await self._rebuild_aborted(segment, error)
-            return await segment.load_aborted()
+            return await segment.indexes.load_aborted()
 
     async def _rebuild_aborted(self, segment: Segment, why: DamagedIndex) -> None:
         LOGGER.warning("%s: rebuilding it from the log", why)
@@ -229,15 +230,15 @@ class LogReader:
         Raises OSError and DamagedSegment.
         """
         async with self._rebuilding:
-            if segment.is_deleted or segment.unsaved():
+            if segment.is_deleted or segment.indexes.unsaved():
                 return
             try:
                 for suffix in (OFFSET_INDEX, TIME_INDEX):
-                    await segment.read_index(suffix, exactly=True)
+                    await segment.indexes.read(suffix, exactly=True)
             except DamagedIndex as error:
                 await self._rebuild_indexes(segment, error)
             try:
-                await segment.read_index(ABORTED_INDEX, exactly=True)
+                await segment.indexes.read(ABORTED_INDEX, exactly=True)
             except DamagedIndex as error:
                 if not segment.is_deleted:
                     await self._rebuild_aborted(segment, error)
@@ -252,8 +253,7 @@ class LogReader:
 
     def forget(self, segment: Segment) -> None:
         """Note that the segment is not part of the log any more."""
-        segment.close()
-        segment.is_deleted = True
+        segment.delete()
         self.removal_count += 1
         self._loaded.pop(segment, None)
 
@@ -268,8 +268,9 @@ class LogReader:
             try:
                 # The abort marker may be segments behind the records. The search goes on until an
                 # entry shows that no later transaction can touch the range.
+                # invariant readers 3
                 for segment in self._segments[max(0, self.segment_at(from_offset)) :]:
-                    index = segment.aborted or await self.load_aborted(segment)
+                    index = segment.indexes.aborted or await self.load_aborted(segment)
                     if index.collect(from_offset, to_offset, found):
                         break
             except (OSError, DamagedSegment) as error:
@@ -278,5 +279,8 @@ class LogReader:
                 raise self._read_error(from_offset, error) from error
             # The index is in the order of the markers. Clients (librdkafka, brod, franz-go) rely on
             # the order of the first offsets.
+            # invariant readers 4: The aborted transactions in a Fetch answer are sorted by first
+            # offset.
+            # plant the aborted list must be sorted by first offset
             found.sort(key=attrgetter("first_offset"))
             return tuple(found)

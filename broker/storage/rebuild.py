@@ -10,14 +10,14 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.broker.storage.snapshot import decode_snapshot, encode_snapshot
-from odradek.broker.turns import Turns
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, read_header
 from odradek.protocol.control import read_marker
 
@@ -36,8 +36,8 @@ async def rebuild_indexes(
             made.note(position, header.size_bytes, header.last_offset, timestamp, interval_bytes)
     if segment.is_sealed:
         made.seal()
-    assert made.indexes is not None
-    segment.take_rebuilt(made.indexes)
+    assert made.indexes.loaded is not None
+    segment.indexes.take_rebuilt(made.indexes.loaded)
 
 
 async def rebuild_aborted(
@@ -53,7 +53,7 @@ async def rebuild_aborted(
         async for entry in _aborted(segment, producers, rules):
             if segment is segments[number]:
                 index.append(entry)
-    segments[number].take_rebuilt_aborted(index)
+    segments[number].indexes.take_rebuilt_aborted(index)
 
 
 async def check_snapshot(

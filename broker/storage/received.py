@@ -7,7 +7,7 @@ this broker leads (KAFKA-4384).
 
 from collections.abc import Iterator
 
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
 from odradek.protocol.batch import (
     HEADER_BYTES,
     MAGIC,

@@ -10,15 +10,15 @@ good ones that were refused because of those.
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.compaction.raw_records import RawRecord
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.validation import invalid, is_in_time
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.batch import BatchHeader, TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -28,13 +28,20 @@ from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.agreement import check_ends, check_sizes, matches
 from odradek.broker.storage.chain import ChainRules
 from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.cut import carry_out
-from odradek.broker.storage.damage import UNKNOWN_PAST, DamagedLog, ForeignFile, Rules
+from odradek.broker.storage.damage import (
+    UNKNOWN_PAST,
+    DamagedIndex,
+    DamagedLog,
+    DamagedSegment,
+    ForeignFile,
+    Rules,
+)
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     GAPS,
@@ -61,14 +68,9 @@ from odradek.broker.storage.rebuild import (
     snapshot_at,
 )
 from odradek.broker.storage.replacement import CLEANED, put_in_place
-from odradek.broker.storage.segment import (
-    NO_TIMESTAMP,
-    DamagedIndex,
-    DamagedSegment,
-    Segment,
-)
+from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.broker.storage.tail import KEPT_BESIDE, Cut, cut_off, examine_tail, keep_file
-from odradek.broker.topic_partition import partition_of
+from odradek.broker.values.topic_partition import partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
 BESIDES: Final = (CHECKPOINT_BESIDE, LOG_START_BESIDE, KEPT_BESIDE)
@@ -158,6 +160,8 @@ class Recovery:
         following = [base for base in bases if base > state.segments[-1].base_offset]
         # The order matters: `_read_on` raises DamagedLog with all files as they were, `_carry_out`
         # changes them, and the fsync at the end makes the changes durable before the first append.
+        # invariant disk 2: Recovery reads and judges a whole log before it changes a file.
+        # tests/broker/storage/test_damage.py
         await self._read_on(recovered, following)
         await self._carry_out(recovered)
         end_offset = state.segments[-1].next_offset
@@ -189,6 +193,8 @@ class Recovery:
     async def _read_checkpoint(self) -> Checkpoint | None:
         """Return the log's checkpoint, None without one. Raises OSError, ForeignFile."""
         checkpoint = await read_checkpoint(self._disk, self._directory)
+        # invariant files 2: A checkpoint is believed only for its own partition.
+        # plant the checkpoint of another partition is believed
         if checkpoint is None or checkpoint.is_of(self._where, self._topic_id):
             return checkpoint
         if self._rules.accept_losses:
@@ -196,11 +202,14 @@ class Recovery:
         raise ForeignFile(f"{self._directory}/{CHECKPOINT}", checkpoint.owner)
 
     async def _read_log_start(self, state: LogState, checkpoint: Checkpoint | None) -> None:
-        """Let the log begin where the file `log-start` says, too. Raises OSError."""
+        """Apply the log start of the file `log-start`, too. Raises OSError."""
         found = await read_log_start(self._disk, self._directory, self._where, self._topic_id)
         if found is not None and checkpoint is not None and checkpoint.where is None:
             found = WRONG  # an earlier version has changed the log since, and not this file
         state.log_start_on_disk = found
+        # invariant files 3: The log start is in two places, so that one damaged file undoes no
+        # deletion.
+        # plant deleted records are back when the checkpoint is damaged
         state.log_start_offset = max(state.log_start_offset, WRONG if found is None else found)
         if found == WRONG:
             path = f"{self._directory}/{LOG_START}"
@@ -241,6 +250,8 @@ class Recovery:
             return
         self._durable_offset = checkpoint.recovery_offset
         check_sizes(self._disk, self._directory, checkpoint, bases)
+        # invariant files 8: A file of batches ends as it did when the checkpoint was written.
+        # plant exchanged logs of one size are served as each other
         await check_ends(self._disk, self._directory, checkpoint)
 
     def _say_lost_segments(self, bases: list[int]) -> None:
@@ -294,13 +305,13 @@ class Recovery:
         is_changed = False
         # The batches have everything that an index has, so a damaged index is not a damaged log.
         try:
-            await active.load_indexes()
+            await active.indexes.load()
         except DamagedIndex as error:
             LOGGER.warning("%s: rebuilding it from the log", error)
             await rebuild_indexes(active, self._files, self._directory, rules, self._interval_bytes)
             is_changed = True
         try:
-            await active.load_aborted()
+            await active.indexes.load_aborted()
         except DamagedIndex as error:
             LOGGER.warning("%s: rebuilding it from the log", error)
             await rebuild_aborted(segments, len(segments) - 1, self._files, self._directory, rules)

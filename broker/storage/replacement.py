@@ -15,7 +15,7 @@ that recovery cannot mistake them for those of this replacement.
 from collections.abc import Iterable
 from typing import Final
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import Disk
 from odradek.broker.storage.end_sum import end_crc_of
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
@@ -28,7 +28,8 @@ from odradek.broker.storage.files import (
     parent_of,
     sync_file,
 )
-from odradek.broker.storage.segment import Segment, SegmentSummary
+from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.segment_summary import SegmentSummary
 
 CLEANED: Final = ".cleaned"
 
@@ -46,7 +47,7 @@ async def write_indexes(disk: Disk, segment: Segment) -> None:
     finally:
         log.close()
     summary = segment.summary()
-    for suffix, position, data in segment.unsaved():
+    for suffix, position, data in segment.indexes.unsaved():
         assert position == 0, segment.path(suffix)
         file = disk.open(cleaned_path(segment, suffix))
         try:
@@ -56,9 +57,12 @@ async def write_indexes(disk: Disk, segment: Segment) -> None:
             file.close()
     await sync_file(disk, cleaned_path(segment))
     await disk.fsync_dir(parent_of(segment.path()))
-    segment.saved(summary)
+    segment.indexes.note_saved(summary)
 
 
+# invariant disk 4: A compacted segment takes the place of the old ones at one moment, the rename of
+# a checkpoint.
+# tests/broker/storage/test_compaction_crashes.py
 def put_in_place(disk: Disk, directory: str, new: SegmentSummary, replaced: Iterable[int]) -> None:
     """Carry out step 3, or the rest of it after a crash. Raises OSError."""
     for suffix, size_bytes in (

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from odradek.broker.env import Buffer, Disk, DiskUsage, File, FsyncEnded, Lock
+from odradek.broker.environment.env import Buffer, Disk, DiskUsage, File, FsyncEnded, Lock
 
 T = TypeVar("T")
 
@@ -61,9 +61,9 @@ class ReservedDisk:
         except OSError:
             self._has_reserve = False
         if not self._has_reserve and not self._refill():
-            self.ran_out()
+            self.note_disk_full()
 
-    def ran_out(self) -> None:
+    def note_disk_full(self) -> None:
         """Note that a write found no room."""
         if self.is_full:
             return
@@ -120,7 +120,7 @@ class ReservedDisk:
         self._has_reserve = True
         return True
 
-    def retried(self, write: Callable[[], T]) -> T:
+    def retry(self, write: Callable[[], T]) -> T:
         """Call `write`. If the disk is full, remove the reserve and call it again.
 
         Raises OSError.
@@ -130,7 +130,7 @@ class ReservedDisk:
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
-            self.ran_out()
+            self.note_disk_full()
             if not self._has_reserve:
                 raise
         self._has_reserve = False
@@ -142,7 +142,7 @@ class ReservedDisk:
     def open(self, path: str) -> File:
         if path.endswith(BATCHES):
             return self._disk.open(path)
-        return _ReservedFile(self, self.retried(lambda: self._disk.open(path)))
+        return _ReservedFile(self, self.retry(lambda: self._disk.open(path)))
 
     def exists(self, path: str) -> bool:
         return self._disk.exists(path)
@@ -160,10 +160,13 @@ class ReservedDisk:
         return self._disk.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        self.retried(lambda: self._disk.mkdir(path))
+        self.retry(lambda: self._disk.mkdir(path))
 
     def rename(self, source: str, target: str) -> None:
-        self.retried(lambda: self._disk.rename(source, target))
+        self.retry(lambda: self._disk.rename(source, target))
+
+    def link(self, source: str, target: str) -> None:
+        self.retry(lambda: self._disk.link(source, target))
 
     def remove(self, path: str) -> None:
         self._disk.remove(path)
@@ -201,13 +204,13 @@ class _ReservedFile:
         return self._file.size
 
     def append(self, *buffers: Buffer) -> int:
-        return self._disk.retried(lambda: self._file.append(*buffers))
+        return self._disk.retry(lambda: self._file.append(*buffers))
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        self._disk.retried(lambda: self._file.write_at(offset, data))
+        self._disk.retry(lambda: self._file.write_at(offset, data))
 
     def allocate(self, size: int) -> None:
-        self._disk.retried(lambda: self._file.allocate(size))
+        self._disk.retry(lambda: self._file.allocate(size))
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         return await self._file.pread(offset, size)

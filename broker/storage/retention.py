@@ -28,6 +28,10 @@ def _expired_by_time(segments: Sequence[Segment], config: LogConfig, now_ms: int
         return 0
     expired = 0
     for number, segment in enumerate(segments, 1):
+        # invariant files 9: Records without a timestamp are as old as their file, which compaction
+        # and repair keep.
+        # plant records without a timestamp stay for ever
+        # plant compaction makes records without a timestamp young
         if now_ms - segment.newest_ms() <= config.retention_ms:
             break
         expired = number

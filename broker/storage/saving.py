@@ -1,26 +1,27 @@
 """The saving of a log: all that recovery needs beside the batches, in indexes and a checkpoint.
 
-A saving has four steps. `LogSaver` has them, and `Log.save` calls them in this order, because a
-failed flush takes the log offline:
+A saving has four steps. `to_save` is the first, and `save` takes the others:
 
-1. `to_save` takes the state at one moment. Appends may go on meanwhile.
-2. `write_indexes` writes the bytes that the index files lack, and `sum_ends` reads the ends of the
-   segments, for their checksums.
-3. `flush` flushes these files, the producer snapshots and their names. Only then a checkpoint may
+1. The state at one moment is taken. Appends may go on meanwhile.
+2. The bytes that the index files lack are written, and the ends of the segments are read, for their
+   checksums.
+3. These files are flushed, the producer snapshots and their names, too. Only then a checkpoint may
    describe them.
-4. The checkpoint is written and moved into place (`checkpoint.py`), and `saved` notes it. If the
-   log start offset has changed, its second place is written before (`log_start.py`).
+4. The checkpoint is made, in turns, written and moved into place (`checkpoint.py`). If the log
+   start offset has changed, its second place is written before (`log_start.py`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from uuid import UUID
 
-from odradek.broker.env import Disk
+from odradek.broker.environment.env import NO_DESCRIPTOR, Disk
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import (
     Checkpoint,
     Content,
+    encoded,
     move_into_place,
     put_checksums,
     to_content,
@@ -31,9 +32,12 @@ from odradek.broker.storage.files import SNAPSHOT, file_path, name_of, sync_file
 from odradek.broker.storage.log_start import LOG_START, encode_log_start, remove_log_start
 from odradek.broker.storage.log_state import LogState, log_start_to_keep
 from odradek.broker.storage.reading import LogReader
-from odradek.broker.storage.segment import Segment, SegmentSummary
+from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.broker.storage.snapshot import encode_snapshot
-from odradek.broker.topic_partition import partition_of
+from odradek.broker.storage.unflushed import Unflushed
+from odradek.broker.values.topic_partition import partition_of
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +61,28 @@ class ToSave:
 
 
 class LogSaver:
-    """The saved state of one log, and the steps that bring it up to date."""
+    """The saved state of one log: `save` brings it up to date."""
 
     def __init__(
-        self, disk: Disk, directory: str, topic_id: UUID, state: LogState, reader: LogReader
+        self,
+        disk: Disk,
+        directory: str,
+        topic_id: UUID,
+        state: LogState,
+        *,
+        reader: LogReader,
+        unflushed: Unflushed,
+        fail: Callable[[OSError], None],
     ) -> None:
+        """`fail` takes the log offline."""
         self._disk = disk
         self._directory = directory
         self._where = partition_of(name_of(directory))
         self._topic_id = topic_id
         self._state = state
         self._reader = reader
+        self._unflushed = unflushed
+        self._fail = fail
         self._unsynced_snapshots: list[int] = []
         self._saved_state = _saved_parts(state)
         self.saved_bytes = 0
@@ -91,7 +106,8 @@ class LogSaver:
     def is_up_to_date(self) -> bool:
         """True if the checkpoint, the snapshots and the indexes on disk are those of the log."""
         is_same = self._saved_state == _saved_parts(self._state)
-        return is_same and not self._unsynced_snapshots and not self._reader.has_rebuilt
+        has_all = is_same and not self._unsynced_snapshots and not self._reader.has_rebuilt
+        return has_all and not self._unflushed.has_new_names
 
     def write_snapshot(self) -> None:
         """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
@@ -158,14 +174,40 @@ class LogSaver:
             pieces=[
                 (segment, suffix, position, data)
                 for segment in segments
-                for suffix, position, data in segment.unsaved()
+                for suffix, position, data in segment.indexes.unsaved()
             ],
             snapshots=list(self._unsynced_snapshots),
             replaced=checkpoint.replaced,
             is_cut=is_cut,
         )
 
-    async def write_indexes(self, to_save: ToSave) -> list[str]:
+    async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
+        """Write the indexes, and then the checkpoint that covers them. One call at a time.
+
+        `counts` is called as soon as the checkpoint is durable. Raises OSError. After a failed
+        fsync the log is offline; after another error the old checkpoint stays.
+        """
+        flushed_offset = self._unflushed.flushed_offset
+        assert to_save.is_cut or to_save.recovery_offset <= flushed_offset, to_save
+        paths = await self._write_indexes(to_save)
+        await self._sum_ends(to_save)
+        try:
+            await self._flush(to_save, paths)
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                self._fail(error)
+            raise
+        await self._write_beside(to_save)
+        try:
+            await self._move_into_place(to_save)
+            if counts is not None:
+                counts()
+        except OSError as error:
+            self._fail(error)
+            raise
+        self.note_saved(to_save)
+
+    async def _write_indexes(self, to_save: ToSave) -> list[str]:
         """Write the bytes that the index files lack. Return the paths to flush. Raises OSError."""
         paths = [self._snapshot_path(offset) for offset in to_save.snapshots]
         for segment, suffix, position, data in to_save.pieces:
@@ -180,7 +222,7 @@ class LogSaver:
             paths.append(path)
         return paths
 
-    async def sum_ends(self, to_save: ToSave) -> None:
+    async def _sum_ends(self, to_save: ToSave) -> None:
         """Sum up the ends of the segments that have grown since the last time. Raises OSError."""
         summaries: list[SegmentSummary] = []
         for segment, summary in zip(to_save.segments, to_save.summaries, strict=True):
@@ -193,15 +235,16 @@ class LogSaver:
             summaries.append(summary)
         put_checksums(to_save.content, summaries)
 
-    async def write_beside(self, to_save: ToSave) -> None:
-        """Write and flush what `move_into_place` renames. Raises OSError; nothing has changed."""
+    async def _write_beside(self, to_save: ToSave) -> None:
+        """Write and flush what `_move_into_place` renames. Raises OSError; nothing has changed."""
         if to_save.log_start not in (None, self._log_start_on_disk):
             data = encode_log_start(self._where, self._topic_id, to_save.log_start)
             await small_file.write_beside(self._disk, f"{self._directory}/{LOG_START}", data)
-        await write_beside(self._disk, self._directory, small_file.encode(to_save.content))
+        checkpoint = await Turns().do(encoded(to_save.content))
+        await write_beside(self._disk, self._directory, checkpoint)
 
-    async def move_into_place(self, to_save: ToSave) -> None:
-        """Let the checkpoint of `to_save` count. Raises OSError."""
+    async def _move_into_place(self, to_save: ToSave) -> None:
+        """Rename the checkpoint of `to_save` into place, so that it counts. Raises OSError."""
         if to_save.log_start != self._log_start_on_disk:
             if to_save.log_start is None:
                 await remove_log_start(self._disk, self._directory)
@@ -210,8 +253,11 @@ class LogSaver:
             self._log_start_on_disk = to_save.log_start
         await move_into_place(self._disk, self._directory)
 
-    async def flush(self, to_save: ToSave, paths: Sequence[str]) -> None:
+    async def _flush(self, to_save: ToSave, paths: Sequence[str]) -> None:
         """Flush the files at `paths`, and the names of new ones. Raises OSError."""
+        # invariant disk 3: A checkpoint vouches only for what is on disk: the indexes are flushed
+        # before it. The tests crash before every operation of the disk.
+        # tests/broker/storage/test_crashes.py
         for path in paths:
             await sync_file(self._disk, path)
         if any(position == 0 for _, _, position, _ in to_save.pieces):
@@ -222,11 +268,11 @@ class LogSaver:
         """Note that the log was cut: the snapshots above `offset` are removed."""
         self._unsynced_snapshots = [known for known in self._unsynced_snapshots if known <= offset]
 
-    def saved(self, to_save: ToSave) -> None:
+    def note_saved(self, to_save: ToSave) -> None:
         """Note that the checkpoint of `to_save` is durable."""
         for segment, summary in zip(self._state.segments, to_save.summaries, strict=False):
             assert segment.base_offset == summary.base_offset, (segment.base_offset, summary)
-            segment.saved(summary)
+            segment.indexes.note_saved(summary)
             if segment.is_sealed and not self._reader.has_loaded(segment):
                 segment.unload()
         self._unsynced_snapshots = [

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from odradek.broker.env import Buffer
+from odradek.broker.environment.env import Buffer
 from odradek.broker.storage.log import Log
 from odradek.protocol.batch import BatchHeader, iter_batches, last_header
 
@@ -15,11 +15,11 @@ RUN_BYTES: Final = 512 * 1024
 async def runs(log: Log, from_offset: int, to_offset: int) -> AsyncGenerator[Buffer, None]:
     """Yield runs of whole batches, from the batch with `from_offset` on, below `to_offset`.
 
-    Raises KafkaError as `Log.read`.
+    Raises KafkaError as `LogReader.read`.
     """
     offset = max(from_offset, log.log_start_offset)
     while offset < to_offset:
-        data, _ = await log.read(offset, RUN_BYTES, to_offset=to_offset, min_one=True)
+        data, _ = await log.reader.read(offset, RUN_BYTES, to_offset=to_offset, min_one=True)
         if not data:
             return
         yield data

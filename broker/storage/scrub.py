@@ -5,8 +5,9 @@ from functools import partial
 from typing import Any, Final
 
 from odradek.broker.storage.chain import BrokenChain, Chain
+from odradek.broker.storage.damage import DamagedSegment
 from odradek.broker.storage.log import Log
-from odradek.broker.storage.segment import DamagedSegment, Segment
+from odradek.broker.storage.segment import Segment
 from odradek.protocol.batch import HEADER_BYTES, read_header
 
 READ_BYTES: Final = 1024 * 1024

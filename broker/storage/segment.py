@@ -1,4 +1,4 @@
-"""One segment of a log: a file of record batches and its three indexes.
+"""One segment of a log: a file of record batches, and its indexes (`segment_indexes.py`).
 
 The last segment of a log is *active*: the log appends to it, and its indexes are in memory. The
 other segments are *sealed*: their indexes are loaded for a read. Offsets ascend. In a compacted log
@@ -9,16 +9,12 @@ producers, transactions or the high watermark.
 import errno
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from crc32c import crc32c
-
-from odradek.broker.env import Buffer, File, FsyncEnded
-from odradek.broker.storage.aborted import ENTRY as ABORTED_ENTRY
-from odradek.broker.storage.aborted import AbortedIndex
+from odradek.broker.environment.env import Buffer, File, FsyncEnded
 from odradek.broker.storage.chain import BrokenChain, Chain, ChainRules
 from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.damage import DamagedSegment
 from odradek.broker.storage.files import (
     ABORTED_INDEX,
     LOG,
@@ -27,7 +23,9 @@ from odradek.broker.storage.files import (
     OpenFiles,
     file_path,
 )
-from odradek.broker.storage.index import OffsetIndex, TimeIndex
+from odradek.broker.storage.index import OffsetIndex
+from odradek.broker.storage.segment_indexes import SegmentIndexes
+from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.protocol.batch import HEADER_BYTES
 
 INT32_MAX: Final = 2**31 - 1
@@ -35,41 +33,9 @@ LANDMARKS_MAX: Final = 128
 WALK_BYTES: Final = 8 * 1024
 NO_TIMESTAMP: Final = -1
 
-Indexes = tuple[OffsetIndex, TimeIndex]
-
+End = tuple[int, int]
+"""The last offset of a batch, and its largest timestamp."""
 _BASE_OFFSET: Final = struct.Struct(">q")
-
-
-class DamagedSegment(Exception):
-    """A segment's file does not have the batches that were written to it."""
-
-
-class DamagedIndex(DamagedSegment):
-    """An index file does not have what was written to it. The batches suffice to rebuild it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentSummary:
-    """A segment as a checkpoint describes it, so that opening the log need not read it."""
-
-    base_offset: int
-    next_offset: int
-    size_bytes: int
-    largest_timestamp: int
-    largest_timestamp_offset: int
-    first_timestamp: int
-    first_append_ms: int
-    bytes_since_entry: int
-    index_bytes: int
-    time_index_bytes: int
-    aborted_bytes: int
-    # CRC-32C of those bytes of each index, because Kafka's index formats have no checksum. The
-    # checkpoint of an older version has none either: then it is None.
-    index_crc: int | None = None
-    time_index_crc: int | None = None
-    aborted_crc: int | None = None
-    end_crc: int | None = None
-    """CRC-32C of the last bytes of the segment; None if it is empty, or of an older version."""
 
 
 class Segment:
@@ -81,16 +47,11 @@ class Segment:
         "_files",
         "_landmarks",
         "_log_path",
-        "aborted",
-        "aborted_bytes",
-        "aborted_crc",
         "base_offset",
         "end_crc",
         "end_crc_at",
         "first_append_ms",
         "first_timestamp",
-        "index_bytes",
-        "index_crc",
         "indexes",
         "is_deleted",
         "is_sealed",
@@ -98,8 +59,6 @@ class Segment:
         "largest_timestamp_offset",
         "next_offset",
         "size_bytes",
-        "time_index_bytes",
-        "time_index_crc",
     )
 
     def __init__(self, files: OpenFiles, directory: str, base_offset: int) -> None:
@@ -119,14 +78,7 @@ class Segment:
         self.largest_timestamp_offset = base_offset
         self.is_sealed = False
         self.is_deleted = False
-        # None while the indexes are only in their files.
-        self.indexes: Indexes | None = (OffsetIndex(base_offset), TimeIndex(base_offset))
-        self.aborted: AbortedIndex | None = AbortedIndex()
-        # The bytes of each index that its file has, and their CRC.
-        self.index_bytes = self.time_index_bytes = self.aborted_bytes = 0
-        self.index_crc: int | None = 0
-        self.time_index_crc: int | None = 0
-        self.aborted_crc: int | None = 0
+        self.indexes = SegmentIndexes(files, directory, base_offset)
         # The CRC of the last bytes below a position (`end_sum.py`).
         self.end_crc: int | None = None
         self.end_crc_at = 0
@@ -142,25 +94,18 @@ class Segment:
         segment.first_timestamp = summary.first_timestamp
         segment.first_append_ms = summary.first_append_ms
         segment._bytes_since_entry = summary.bytes_since_entry
-        segment.saved(summary)
+        segment.indexes.restore(summary)
         if summary.end_crc is not None:
             segment.has_end(summary.size_bytes, summary.end_crc)
         segment.is_sealed = True
-        segment.indexes = None
-        if summary.aborted_bytes:
-            segment.aborted = None
         return segment
 
     def summary(self) -> SegmentSummary:
         """Return the summary for a checkpoint that is written after the index files."""
-        sizes = {
-            OFFSET_INDEX: (self.index_bytes, self.index_crc),
-            TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
-            ABORTED_INDEX: (self.aborted_bytes, self.aborted_crc),
-        }
-        for suffix, position, piece in self.unsaved():
-            _, crc = sizes[suffix]
-            sizes[suffix] = position + len(piece), crc32c(piece, crc or 0)
+        saved = self.indexes.to_be_saved()
+        index_bytes, index_crc = saved[OFFSET_INDEX]
+        time_index_bytes, time_index_crc = saved[TIME_INDEX]
+        aborted_bytes, aborted_crc = saved[ABORTED_INDEX]
         return SegmentSummary(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
@@ -170,12 +115,12 @@ class Segment:
             first_timestamp=self.first_timestamp,
             first_append_ms=self.first_append_ms,
             bytes_since_entry=self._bytes_since_entry,
-            index_bytes=sizes[OFFSET_INDEX][0],
-            time_index_bytes=sizes[TIME_INDEX][0],
-            aborted_bytes=sizes[ABORTED_INDEX][0],
-            index_crc=sizes[OFFSET_INDEX][1],
-            time_index_crc=sizes[TIME_INDEX][1],
-            aborted_crc=sizes[ABORTED_INDEX][1],
+            index_bytes=index_bytes,
+            time_index_bytes=time_index_bytes,
+            aborted_bytes=aborted_bytes,
+            index_crc=index_crc,
+            time_index_crc=time_index_crc,
+            aborted_crc=aborted_crc,
             end_crc=self.end_crc if self.end_crc_at == self.size_bytes else None,
         )
 
@@ -225,29 +170,46 @@ class Segment:
         """Return True if the batch fits in here, False if the log must roll before it."""
         if self.size_bytes == 0:
             return True
-        assert self.indexes is not None
+        assert self.indexes.loaded is not None
+        index_bytes = len(self.indexes.loaded[0].data) + OffsetIndex.ENTRY_BYTES
         # Index entries have offsets relative to the base offset in 32 bits (KAFKA-5413).
         return (
             self.size_bytes + batch_bytes <= config.segment_bytes
             and last_offset - self.base_offset <= INT32_MAX
-            and len(self.indexes[0].data) + OffsetIndex.ENTRY_BYTES <= config.segment_index_bytes
+            and index_bytes <= config.segment_index_bytes
             and (self.first_timestamp < 0 or timestamp - self.first_timestamp <= config.segment_ms)
+        )
+
+    def has_room_for_all(self, size_bytes: int, ends: Sequence[End], config: LogConfig) -> bool:
+        """Return True if the log need not roll before any of these batches, which follow here."""
+        if self.size_bytes == 0:
+            return False  # the first one decides for the others
+        assert self.indexes.loaded is not None
+        # A batch adds an entry to the index only after an interval without one.
+        entries = 1 + size_bytes // (config.index_interval_bytes + 1)
+        index_bytes = len(self.indexes.loaded[0].data) + entries * OffsetIndex.ENTRY_BYTES
+        largest = max([timestamp for _, timestamp in ends])
+        return index_bytes <= config.segment_index_bytes and self.has_room(
+            size_bytes, largest, ends[-1][0], config
         )
 
     def append(
         self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
     ) -> None:
         """Write a batch that has its offsets. Raises OSError; the segment is then unchanged."""
+        # invariant durable 3: A log's end, indexes and producers change only after the write.
+        # plant KAFKA-7866
         self._write(batch)
         self._wrote(len(batch), base_offset, last_offset, timestamp, config)
 
-    def append_markers(
-        self, batches: Sequence[Buffer], base_offset: int, timestamp: int, config: LogConfig
+    def append_together(
+        self, batches: Sequence[Buffer], base_offset: int, ends: Sequence[End], config: LogConfig
     ) -> None:
-        """Write markers that have their offsets, by one write. Raises as `append`."""
+        """Write batches that have their offsets, by one write. Raises as `append`."""
         self._write(b"".join(batches))
-        for offset, batch in enumerate(batches, base_offset):
-            self._wrote(len(batch), offset, offset, timestamp, config)
+        for batch, (last_offset, timestamp) in zip(batches, ends, strict=True):
+            self._wrote(len(batch), base_offset, last_offset, timestamp, config)
+            base_offset = last_offset + 1
 
     def _write(self, batches: Buffer) -> None:
         file = self._files.get(self._log_path)
@@ -280,8 +242,8 @@ class Segment:
             self.largest_timestamp_offset = last_offset
         # Sparse indexes, as Kafka's: one entry every index.interval.bytes.
         if self._bytes_since_entry > interval_bytes:
-            assert self.indexes is not None
-            offsets, times = self.indexes
+            assert self.indexes.loaded is not None
+            offsets, times = self.indexes.loaded
             offsets.append(last_offset, position)
             times.append(self.largest_timestamp, self.largest_timestamp_offset)
             self._bytes_since_entry = 0
@@ -291,114 +253,31 @@ class Segment:
 
     def seal(self) -> None:
         """End the appends, and finish the time index."""
-        assert self.indexes is not None
+        assert self.indexes.loaded is not None
         # Kafka's rule: the last entry of a sealed time index is the segment's largest timestamp.
         if self.largest_timestamp >= 0:
-            self.indexes[1].append(self.largest_timestamp, self.largest_timestamp_offset)
+            self.indexes.loaded[1].append(self.largest_timestamp, self.largest_timestamp_offset)
         self.is_sealed = True
 
     def unseal(self) -> None:
         """Make the segment active again. Its indexes must be loaded."""
-        assert self.indexes is not None
+        assert self.indexes.loaded is not None
         self.is_sealed = False
+
+    def unload(self) -> None:
+        """Drop the indexes from memory if their files have them."""
+        assert self.is_sealed
+        if self.indexes.unload():
+            self._landmarks.clear()
 
     def close(self) -> None:
         """Close the file. The next use opens it again."""
         self._files.close(self._log_path)
 
-    # Indexes
-
-    async def load_indexes(self) -> Indexes:
-        """Return the offset and time index; read them from their files if necessary.
-
-        Raises OSError and DamagedIndex.
-        """
-        if self.indexes is None:
-            offsets = await self.read_index(OFFSET_INDEX)
-            times = await self.read_index(TIME_INDEX)
-            base_offset = self.base_offset
-            self.indexes = OffsetIndex(base_offset, offsets), TimeIndex(base_offset, times)
-        return self.indexes
-
-    async def load_aborted(self) -> AbortedIndex:
-        """Return the aborted transactions; read them if necessary. Raises as `load_indexes`."""
-        if self.aborted is None:
-            found = AbortedIndex.decode(await self.read_index(ABORTED_INDEX))
-            if found is None:
-                raise DamagedIndex(f"{self.path(ABORTED_INDEX)} is damaged")
-            self.aborted = found
-        return self.aborted
-
-    async def read_index(self, suffix: str, *, exactly: bool = False) -> bytes | bytearray:
-        """Return the saved bytes of an index. With `exactly` the file must have no more bytes.
-
-        Raises OSError and DamagedIndex.
-        """
-        size_bytes, crc = {
-            OFFSET_INDEX: (self.index_bytes, self.index_crc),
-            TIME_INDEX: (self.time_index_bytes, self.time_index_crc),
-            ABORTED_INDEX: (self.aborted_bytes, self.aborted_crc),
-        }[suffix]
-        if size_bytes == 0:
-            return b""
-        self._check_is_there()
-        path = self.path(suffix)
-        if crc is None:
-            raise DamagedIndex(f"{path} was written by an older version, without a checksum")
-        if not self._files.disk.exists(path):
-            raise DamagedIndex(f"{path} is missing")
-        data = await self._files.get(path).pread(0, size_bytes + exactly)
-        self._files.close(path)
-        if len(data) != size_bytes or crc32c(data) != crc:
-            raise DamagedIndex(f"{path} is damaged")
-        return data
-
-    def take_rebuilt(self, indexes: Indexes) -> None:
-        """Replace the indexes by rebuilt ones, which are not in their files yet."""
-        self.indexes = indexes
-        self.index_bytes = self.time_index_bytes = 0
-        self.index_crc = self.time_index_crc = 0
-
-    def take_rebuilt_aborted(self, aborted: AbortedIndex) -> None:
-        """Replace the aborted transactions by rebuilt ones, which are not in their file yet."""
-        self.aborted = aborted
-        self.aborted_bytes = self.aborted_crc = 0
-
-    def unload(self) -> None:
-        """Drop the indexes from memory if their files have them."""
-        assert self.is_sealed
-        if not self.unsaved():
-            self.indexes = None
-            self._landmarks.clear()
-            if self.aborted_bytes:
-                self.aborted = None
-
-    def unsaved(self) -> list[tuple[str, int, bytes]]:
-        """Return what the index files lack, as (suffix, position in the file, bytes)."""
-        pieces: list[tuple[str, int, bytes]] = []
-        if self.indexes is not None:
-            offsets = bytes(self.indexes[0].data[self.index_bytes :])
-            times = bytes(self.indexes[1].data[self.time_index_bytes :])
-            # Kafka's tools open both files: a time index needs an offset index, even an empty one.
-            if offsets or (times and not self.time_index_bytes):
-                pieces.append((OFFSET_INDEX, self.index_bytes, offsets))
-            if times:
-                pieces.append((TIME_INDEX, self.time_index_bytes, times))
-        if self.aborted is not None:
-            saved = self.aborted_bytes
-            piece = self.aborted.encode(saved // ABORTED_ENTRY.size)
-            if piece:
-                pieces.append((ABORTED_INDEX, saved, piece))
-        return pieces
-
-    def saved(self, summary: SegmentSummary) -> None:
-        """Note that the index files have what `summary` describes."""
-        self.index_bytes = summary.index_bytes
-        self.time_index_bytes = summary.time_index_bytes
-        self.aborted_bytes = summary.aborted_bytes
-        self.index_crc = summary.index_crc
-        self.time_index_crc = summary.time_index_crc
-        self.aborted_crc = summary.aborted_crc
+    def delete(self) -> None:
+        """Note that the log has this segment no more. Its files may be gone, or another one's."""
+        self.close()
+        self.is_deleted = self.indexes.is_deleted = True
 
     # Reading
 
@@ -414,7 +293,7 @@ class Segment:
             return landmark, offset
         if offset <= self.base_offset:
             return 0, self.base_offset
-        offsets, _ = self.indexes or await self.load_indexes()
+        offsets, _ = self.indexes.loaded or await self.indexes.load()
         position, end = 0, self.size_bytes
         chain = Chain(rules, self.base_offset)
         entry = offsets.before_offset(offset)
@@ -475,7 +354,7 @@ class Segment:
         The end is `start` if not even one batch fits. Also return an offset that all of the batches
         are below, None if the index has none.
         """
-        offsets, _ = self.indexes or await self.load_indexes()
+        offsets, _ = self.indexes.loaded or await self.indexes.load()
         # An index entry is a boundary that costs no read. The answer may be index.interval.bytes
         # shorter for it.
         entry = offsets.before_position(limit)

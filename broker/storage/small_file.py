@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgpack
 from crc32c import crc32c
 
-from odradek.broker.env import Disk, File
+from odradek.broker.environment.env import Disk, File
+from odradek.broker.environment.work import Work, whole
 
 VERSION: Final = 1
 BESIDE: Final = ".tmp"
@@ -19,7 +20,24 @@ _CRC: Final = struct.Struct(">I")
 
 
 def encode(content: Mapping[str, object]) -> bytes:
-    packed: bytes = msgpack.packb({"version": VERSION, **content})
+    return whole(encoded(content))
+
+
+def encoded(content: Mapping[str, object]) -> Work[bytes]:
+    """Return the bytes of a file. The items of a list are packed one by one."""
+    assert "version" not in content, content["version"]
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_map_header(1 + len(content))
+    for key, value in {"version": VERSION, **content}.items():
+        packer.pack(key)
+        if isinstance(value, list):
+            packer.pack_array_header(len(value))
+            for item in value:
+                yield 1
+                packer.pack(item)
+        else:
+            packer.pack(value)
+    packed: bytes = packer.bytes()
     return _CRC.pack(crc32c(packed)) + packed
 
 

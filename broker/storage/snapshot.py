@@ -15,11 +15,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from odradek.broker.storage.producers import (
-    NO_OFFSET,
-    BatchMetadata,
-    ProducerEntry,
-)
+from odradek.broker.storage.producer_entry import NO_OFFSET, BatchMetadata, ProducerEntry
 
 VERSION: Final = 1
 HEADER: Final = struct.Struct(">hI")
@@ -41,6 +37,7 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
         )
         for entry in entries
     ]
+    assert all(len(each) == ENTRY.size for each in packed), len(packed)
     content = COUNT.pack(len(packed)) + b"".join(packed)
     return HEADER.pack(VERSION, crc32c(content)) + content
 

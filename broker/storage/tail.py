@@ -13,16 +13,16 @@ removes such a file.
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from crc32c import crc32c
 
-from odradek.broker.env import Disk, File
+from odradek.broker.environment.env import Disk, File
 from odradek.broker.storage.files import OFFSET_DIGITS
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.storage.segment import Segment
+from odradek.late import dataclass
 from odradek.protocol.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -50,6 +50,7 @@ class Tail:
     """True if the tail is the beginning of one batch and nothing else."""
 
 
+# invariant disk 1
 async def examine_tail(file: File, position: int, next_offset: int) -> Tail:
     """Judge the bytes from `position` to the end of the file, where no good batch begins.
 

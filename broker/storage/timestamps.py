@@ -9,14 +9,14 @@ If a segment is deleted or replaced during a look-up, the look-up starts again.
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 
+from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.scan import batches
 from odradek.broker.storage.segment import NO_TIMESTAMP
-from odradek.broker.turns import Turns
+from odradek.late import dataclass
 from odradek.protocol.batch import MAGIC, BatchHeader, TimestampType, crc_is_good
 from odradek.protocol.errors import ErrorCode, KafkaError
 

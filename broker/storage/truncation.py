@@ -13,16 +13,18 @@ replaced. Reads may go on.
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from odradek.broker.storage.checkpoint import Checkpoint, read_checkpoint
+from odradek.broker.storage.damage import DamagedIndex
 from odradek.broker.storage.files import SNAPSHOT, file_path
 from odradek.broker.storage.leader_epochs import LeaderEpochs
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.log_state import LogState
 from odradek.broker.storage.producers import Producers
 from odradek.broker.storage.rebuild import batches_of, known_before, note_transaction
-from odradek.broker.storage.segment import NO_TIMESTAMP, DamagedIndex, Segment
+from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class Truncation:
         self._rules = log.reader.rules
         self._now_ms = now_ms
 
+    # invariant disk 5
     async def state_before(self, offset: int) -> LogState:
         """Return the state of the log without the batch that has `offset` and all later ones.
 
@@ -133,8 +136,8 @@ class Truncation:
         summary = checkpoint.segments[-1]
         segment = Segment.restored(self._files, self._directory, summary)
         try:
-            await segment.load_indexes()
-            await segment.load_aborted()
+            await segment.indexes.load()
+            await segment.indexes.load_aborted()
         except DamagedIndex:
             return None
         segment.unseal()
@@ -170,5 +173,5 @@ class Truncation:
                 segment.first_append_ms = old.first_append_ms
                 aborted = note_transaction(producers, header, batch, self._now_ms)
                 if aborted is not None:
-                    assert segment.aborted is not None
-                    segment.aborted.append(aborted)
+                    assert segment.indexes.aborted is not None
+                    segment.indexes.aborted.append(aborted)

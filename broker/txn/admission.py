@@ -18,9 +18,9 @@ from typing import Final, NamedTuple, Protocol
 
 import trio
 
-from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 NONE: Final = ErrorCode.NONE
@@ -28,8 +28,8 @@ RETRY_SECONDS: Final = 0.02
 """The pause between two attempts to add partitions while the last transaction is completed."""
 
 
-class Leader(Protocol):
-    """A leader's knowledge of producers in one partition, which `Partition` implements."""
+class ProducersOfLeader(Protocol):
+    """A leader's knowledge of producers in one partition, which `Leader` has."""
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool: ...
 
@@ -41,7 +41,7 @@ class Leader(Protocol):
         """Return the coordinator epoch of the producer's last marker; -1 without one."""
 
 
-Leaders = Mapping[TopicIdPartition, Leader]
+Leaders = Mapping[TopicIdPartition, ProducersOfLeader]
 
 
 class CoordinatorAnswer(NamedTuple):
@@ -65,7 +65,7 @@ class OtherCoordinators(Protocol):
         partitions: Collection[TopicIdPartition],
         is_check: bool,
     ) -> CoordinatorAnswer:
-        """Have the coordinator add partitions to a transaction, or only check that it has them."""
+        """Ask the coordinator to add partitions to a transaction, or to check that it has them."""
 
 
 class Verdict(NamedTuple):
@@ -90,8 +90,12 @@ class Admission:
         Without `others` this broker coordinates every transactional id.
         """
         self._transactions = transactions
-        self.verifies = verifies
-        self.others = others
+        self._verifies = verifies
+        self._others = others
+
+    def configure(self, *, verifies: bool) -> None:
+        """Change the setting `transaction.partition.verification.enable`."""
+        self._verifies = verifies
 
     async def admit(
         self,
@@ -110,20 +114,21 @@ class Admission:
         The codes are INVALID_PRODUCER_EPOCH, and those of the coordinator's `add_partitions` and
         `verify`. There is no checkpoint between the last decision and the return.
         """
-        others = self.others
+        others = self._others
         if others is not None and others.coordinates_elsewhere(transactional_id):
             request = _Request(transactional_id, producer, adds, patience_ms)
             return await self._admit_elsewhere(others, request, leaders)
         refused: dict[TopicIdPartition, ErrorCode] = {}
-        if adds and (new := _undecided(leaders, _decided_here(leaders, producer))):
+        if adds and (new := _undecided_partitions(leaders, _local_codes(leaders, producer))):
             refused = await self._add(transactional_id, producer, new, patience_ms)
         # The marker is looked up before the coordinator is asked: a later marker has overtaken the
         # coordinator's answer, and the append must refuse the batch (KAFKA-14884).
         verified_after = _last_markers(leaders, producer)
         # A transaction that was open in one partition may have ended while the request waited to
         # add another one. Therefore all partitions are checked again.
-        codes = _decided_here(leaders, producer) | refused
-        if (adds or self.verifies) and (new := _undecided(leaders, codes)):
+        codes = _local_codes(leaders, producer) | refused
+        # invariant admission 1
+        if (adds or self._verifies) and (new := _undecided_partitions(leaders, codes)):
             codes |= self._transactions.verify(
                 transactional_id=transactional_id, producer=producer, partitions=new
             )
@@ -131,7 +136,7 @@ class Admission:
             # the later epoch is that of an administrator's marker.
             if others is not None:
                 epoch = self._transactions.coordinator_epoch(transactional_id)
-                codes |= _overruled(leaders, new, producer, epoch)
+                codes |= _overruled_codes(leaders, new, producer, epoch)
         return {
             partition: Verdict(codes.get(partition, ErrorCode.NONE), offset)
             for partition, offset in verified_after.items()
@@ -152,9 +157,9 @@ class Admission:
         was_overtaken = False
         while True:
             verified_after = _last_markers(leaders, producer)
-            codes = _decided_here(leaders, producer)
-            new = _undecided(leaders, codes)
-            if not new or not (request.adds or self.verifies):
+            codes = _local_codes(leaders, producer)
+            new = _undecided_partitions(leaders, codes)
+            if not new or not (request.adds or self._verifies):
                 break
             answer = await others.add_partitions(
                 transactional_id=request.transactional_id,
@@ -163,8 +168,8 @@ class Admission:
                 is_check=not request.adds,
             )
             # What was decided before the request may have changed while it was under way.
-            codes = {**answer.codes, **_decided_here(leaders, producer)}
-            codes |= _overruled(leaders, new, producer, answer.coordinator_epoch)
+            codes = {**answer.codes, **_local_codes(leaders, producer)}
+            codes |= _overruled_codes(leaders, new, producer, answer.coordinator_epoch)
             markers = _last_markers(leaders, producer)
             is_busy = ErrorCode.CONCURRENT_TRANSACTIONS in answer.codes.values()
             if not is_busy and markers == verified_after:
@@ -225,7 +230,7 @@ class _Request(NamedTuple):
     patience_ms: int
 
 
-def _decided_here(
+def _local_codes(
     leaders: Leaders, producer: ProducerIdAndEpoch
 ) -> dict[TopicIdPartition, ErrorCode]:
     """Return the codes of those partitions about which the coordinator need not be asked."""
@@ -238,7 +243,7 @@ def _decided_here(
     return codes
 
 
-def _overruled(
+def _overruled_codes(
     leaders: Leaders,
     partitions: Sequence[TopicIdPartition],
     producer: ProducerIdAndEpoch,
@@ -259,7 +264,7 @@ def _last_markers(leaders: Leaders, producer: ProducerIdAndEpoch) -> dict[TopicI
     }
 
 
-def _undecided(
+def _undecided_partitions(
     leaders: Leaders, codes: Mapping[TopicIdPartition, ErrorCode]
 ) -> list[TopicIdPartition]:
     return [partition for partition in leaders if partition not in codes]

@@ -1,6 +1,6 @@
 """The settings of the transaction coordinator."""
 
-from dataclasses import dataclass
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

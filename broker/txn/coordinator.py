@@ -1,6 +1,6 @@
 """The transaction coordinator: looks up an event in the table, makes the result durable, shows it.
 
-Each operation is check -> step -> append -> apply -> effects: `state.py` has the first two,
+Each operation is check -> step -> append -> replay -> effects: `state.py` has the first two,
 `ledger.py` the next two, and `steps.py` leads through them. While an append is under way the id is
 pending; while markers are under way it is Prepare*. Kafka returns CONCURRENT_TRANSACTIONS to other
 requests at once. This coordinator lets them wait for up to `transaction.concurrent.wait.ms` first,
@@ -12,27 +12,17 @@ fences, waits until the abort is complete, and then goes on as the client's retr
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartitions
-from odradek.broker.env import Clock
-from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
+from odradek.broker.environment.env import Clock
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.events import (
-    Event,
-    StepRequest,
-    add_event,
-    end_event,
-    init_event,
-)
+from odradek.broker.txn.events import Event, StepRequest, add_event, end_event, init_event
 from odradek.broker.txn.expiry import RoomForIds
-from odradek.broker.txn.groups import GroupEnds, TransactionMember
 from odradek.broker.txn.ledger import Ledger
 from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Kind, Narrator
@@ -47,7 +37,11 @@ from odradek.broker.txn.transaction import (
     ProducerIdAndEpoch,
     TransactionMetadata,
 )
+from odradek.broker.txn.transaction_group import GroupEnds, TransactionMember
 from odradek.broker.txn.view import TransactionView, view_of
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 MISCONFIGURED: Final = frozenset(
@@ -100,11 +94,17 @@ class TransactionCoordinator:
             self._ledger, self._room, producer_ids, clock, config, self._narrator, reached
         )
         self._group_ends = GroupEnds(self._ledger, producer_ids, clock, config, reached)
+        self._allows_two_phase = config.transaction_two_phase_commit_enable
         watches = config.transaction_abort_on_disconnect
-        self.presence = Presence(self._producer_has_gone) if watches else None
+        self.presence = Presence(self._producer_has_gone, is_on=watches)
         self._tasks: CoordinatorTasks | None = None
 
     # Life
+
+    def configure(self, *, allows_two_phase: bool, aborts_on_disconnect: bool) -> None:
+        """Change the settings that may change while the broker runs."""
+        self._allows_two_phase = allows_two_phase
+        self.presence.turn(aborts_on_disconnect)
 
     async def run(
         self,
@@ -197,7 +197,7 @@ class TransactionCoordinator:
             after = await self._steps.perform(
                 lambda: self._entry_or_new(transactional_id, timeout_ms), request_for
             )
-        return Initialised(after.assigned, after.ongoing)
+        return Initialised(after.assigned_producer, after.ongoing)
 
     async def add_partitions(
         self,
@@ -234,7 +234,7 @@ class TransactionCoordinator:
             await self._steps.perform(
                 lambda: self._entry(transactional_id), request_for, max_wait_ms
             )
-        self._ledger.heard(transactional_id)
+        self._ledger.note_heard(transactional_id)
 
     def verify(
         self,
@@ -288,7 +288,7 @@ class TransactionCoordinator:
             transactional_id, "the commit" if committed else "the abort", client
         ):
             after = await self._steps.perform(lambda: self._entry(transactional_id), request_for)
-        return after.assigned
+        return after.assigned_producer
 
     async def end_group(
         self,
@@ -329,7 +329,7 @@ class TransactionCoordinator:
         return self._ledger.count
 
     def transactions(self) -> Iterator[TransactionView]:
-        """Go through all transactional ids that are coordinated here."""
+        """Yield all transactional ids that are coordinated here."""
         now_ms = self._clock.wall_ms()
         return (view_of(entry, now_ms) for entry in self._ledger.entries())
 
@@ -378,7 +378,7 @@ class TransactionCoordinator:
         except KafkaError:
             is_known = False
         subject = transactional_id if is_known else ""
-        line = explain.refused(what, client, why)
+        line = explain.refusal_line(what, client, why)
         self._narrator.log(Kind.REFUSED, subject, line, level=level)
 
     def marked_by_hand(
@@ -437,7 +437,7 @@ class TransactionCoordinator:
         return entry
 
     def _check_two_phase(self, transactional_id: str, is_asked_for: bool) -> None:
-        if is_asked_for and not self._config.transaction_two_phase_commit_enable:
+        if is_asked_for and not self._allows_two_phase:
             message = (
                 f"{transactional_id!r} asks for two-phase commit, and "
                 f"transaction.two.phase.commit.enable is false"

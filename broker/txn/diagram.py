@@ -13,8 +13,9 @@ from typing import Final
 
 from odradek.broker.txn.events import Event
 from odradek.broker.txn.moves import Move
-from odradek.broker.txn.state import TABLE
+from odradek.broker.txn.state import TABLE, Cell
 from odradek.broker.txn.transaction import State
+from odradek.protocol.transition_table import Impossible
 
 BEGIN: Final = "<!-- made from the table in broker/txn/state.py: scripts/fix makes it anew -->"
 END: Final = "<!-- end of the diagram -->"
@@ -55,16 +56,18 @@ def _transitions() -> dict[tuple[State, State], tuple[list[str], bool]]:
     """Return for each transition the labels of its events, and whether only TV2 has it."""
     found: dict[tuple[State, State], tuple[list[str], bool]] = {}
     for words, events in LABELS.items():
-        for event in sorted(events, key=lambda event: event.value):
-            for source in State:
-                cells = {version: TABLE[version][event][source] for version in TABLE}
-                for version, cell in cells.items():
-                    if isinstance(cell, Move):
-                        labels, is_new = found.get((source, cell.target), ([], True))
-                        if words not in labels:
-                            labels.append(words)
-                        found[source, cell.target] = (labels, is_new and version == 2)
+        for version, table in TABLE.items():
+            for event, source, target in table.transitions(_targets):
+                if event in events:
+                    labels, is_new = found.get((source, target), ([], True))
+                    if words not in labels:
+                        labels.append(words)
+                    found[source, target] = (labels, is_new and version == 2)
     return dict(sorted(found.items()))
+
+
+def _targets(cell: Cell | Impossible) -> tuple[State, ...]:
+    return (cell.target,) if isinstance(cell, Move) else ()
 
 
 def with_diagram(text: str) -> str:

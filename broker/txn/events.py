@@ -5,12 +5,9 @@ and return its event. They look at identities only: is this the transaction's pr
 epoch the current one, the one before, another? They decide nothing: the table in `state.py` does.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from uuid import UUID
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.transaction import (
     LAST_EPOCH,
     NO_PRODUCER_EPOCH,
@@ -20,6 +17,9 @@ from odradek.broker.txn.transaction import (
     State,
     TransactionMetadata,
 )
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
+from odradek.late import dataclass
 
 
 class Event(Enum):
@@ -64,7 +64,6 @@ class Answer(Enum):
     FENCED = auto()  # PRODUCER_FENCED
     FOREIGN = auto()  # INVALID_PRODUCER_ID_MAPPING
     LATE = auto()  # an event of the coordinator that came too late to matter
-    NEVER = auto()  # cannot happen: a bug of the broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +119,7 @@ def add_event(
     current = transaction.current
     if producer.producer_id != current.producer_id:
         return Event.ADD_FOREIGN
+    # invariant admission 1
     if producer.producer_epoch != current.producer_epoch:
         return Event.ADD_STALE
     if transaction.is_kept:
@@ -155,6 +155,8 @@ def end_event(
             return Event.COMMIT_RETRY if committed else Event.ABORT_RETRY
     if not is_ours:
         return Event.END_FOREIGN
+    # invariant epochs 2: EndTxn compares epochs for equality.
+    # plant KAFKA-9600
     if epoch != current.producer_epoch:
         return Event.END_STALE
     return Event.COMMIT if committed else Event.ABORT

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import Clock
+from odradek.broker.environment.env import Clock
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import RETRY_LAST_S, Ledger, retry_until_written
@@ -42,7 +42,7 @@ async def abort_timed_out(ledger: Ledger, steps: Steps) -> None:
     """Abort each transaction at its deadline; retry if the log does not take the abort."""
     async with trio.open_nursery() as nursery:
         while True:
-            for entry in await ledger.timeouts.wait():
+            for entry in await ledger.deadlines.timeouts.wait():
                 nursery.start_soon(_time_out, ledger, entry, steps)
 
 
@@ -55,7 +55,7 @@ async def _time_out(ledger: Ledger, entry: Entry, steps: Steps) -> None:
     with entry.tenure.bound():
         await retry_until_written(lambda: steps.fence(entry, event, BumpCause.TIMEOUT, None))
         # While the log was refusing, another member of its group may have been heard.
-        ledger.timeouts.watch(entry)
+        ledger.deadlines.timeouts.watch(entry)
 
 
 async def remove_expired(ledger: Ledger, clock: Clock) -> None:
@@ -63,7 +63,7 @@ async def remove_expired(ledger: Ledger, clock: Clock) -> None:
     async with trio.open_nursery() as nursery:
         while True:
             by_tenure: dict[TransactionTenure, list[Entry]] = {}
-            for entry in await ledger.expirations.wait():
+            for entry in await ledger.deadlines.expirations.wait():
                 by_tenure.setdefault(entry.tenure, []).append(entry)
             for tenure, entries in by_tenure.items():
                 nursery.start_soon(_remove, ledger, clock, tenure, entries)
@@ -79,14 +79,17 @@ async def _remove(
             # The ledger has logged a failure. The ids are then still there, and get a new deadline
             # below.
             with suppress(KafkaError):
-                await ledger.remove(tenure, buried)
-                _log_removed([entry.transactional_id for entry, _ in buried])
+                await ledger.write(buried)
+                _log_removed([entry.transactional_id for entry in buried])
             for entry in batch:
                 is_there = tenure.entries.get(entry.transactional_id) is entry
                 if is_there and entry.expires_at <= trio.current_time():
-                    ledger.watch_expiration(entry, round(RETRY_LAST_S * 1000))
+                    ledger.deadlines.watch_expiration(entry, round(RETRY_LAST_S * 1000))
 
 
+# invariant bounds 2: What clients leave behind has a bound, too: producers, transactional ids with
+# the partitions of their transactions, groups.
+# plant a transactional id is made although there is no room
 class RoomForIds:
     """Room for ids and the partitions of their transactions: ids that expire next go early."""
 
@@ -103,11 +106,11 @@ class RoomForIds:
         if every id is in use, or none could be removed.
         """
 
-        def needed() -> int:
+        def growth() -> int:
             is_there = transactional_id in self._ledger.tenure_of(transactional_id).entries
             return 0 if is_there else size_of(transactional_id)
 
-        await self._make(transactional_id, needed)
+        await self._make(transactional_id, growth)
 
     async def make_for(self, entry: Entry, after: TransactionMetadata) -> bool:
         """Make room for the partitions that `after` has more than the entry.
@@ -116,19 +119,19 @@ class RoomForIds:
         KafkaError as `make`.
         """
 
-        def needed() -> int:
+        def growth() -> int:
             added = len(after.partitions) - len(entry.transaction.partitions)
             return max(0, added) * PARTITION_BYTES
 
-        if self._has_room(needed()):
+        if self._has_room(growth()):
             return True
-        await self._make(entry.transactional_id, needed)
+        await self._make(entry.transactional_id, growth)
         return False
 
-    async def _make(self, transactional_id: str, needed: Callable[[], int]) -> None:
-        while not self._has_room(needed()):
+    async def _make(self, transactional_id: str, growth: Callable[[], int]) -> None:
+        while not self._has_room(growth()):
             async with self._making:
-                if not self._has_room(needed()) and not await self._remove_some(transactional_id):
+                if not self._has_room(growth()) and not await self._remove_some(transactional_id):
                     raise KafkaError(
                         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
                         f"there is no room for {transactional_id!r}: the ids of this broker and "
@@ -144,42 +147,42 @@ class RoomForIds:
         """Remove the ids that would expire next. Return the number of those that have gone."""
         by_tenure: dict[TransactionTenure, list[Entry]] = {}
         count = min(1 + self._ledger.count // 100, REMOVED_EARLY_MAX)
-        soonest = self._ledger.expirations.take_soonest(count)
+        soonest = self._ledger.deadlines.expirations.take_soonest(count)
         if any(entry.transactional_id == but_not for entry in soonest):
-            soonest += self._ledger.expirations.take_soonest(1)
+            soonest += self._ledger.deadlines.expirations.take_soonest(1)
         for entry in soonest:
             if entry.transactional_id != but_not:
                 by_tenure.setdefault(entry.tenure, []).append(entry)
         gone: list[str] = []
         try:
-            for tenure, entries in by_tenure.items():
+            for entries in by_tenure.values():
                 buried = _dead(entries, self._clock.wall_ms())
                 with suppress(KafkaError):
-                    await self._ledger.remove(tenure, buried)
-                    gone += [entry.transactional_id for entry, _ in buried]
+                    await self._ledger.write(buried)
+                    gone += [entry.transactional_id for entry in buried]
         finally:
             for entry in soonest:
                 if entry.tenure.entries.get(entry.transactional_id) is entry:
-                    self._ledger.expirations.watch(entry)
+                    self._ledger.deadlines.expirations.watch(entry)
         if gone:
             LOGGER.warning(
                 "%d transactional ids are forgotten before their time, because all of them and the "
                 "partitions of transactions take more than transactional.ids.max.bytes: %s",
                 len(gone),
-                _named(gone),
+                _quote_names(gone),
             )
         return len(gone)
 
 
-def _dead(entries: list[Entry], now_ms: int) -> list[tuple[Entry, TransactionMetadata]]:
+def _dead(entries: list[Entry], now_ms: int) -> dict[Entry, TransactionMetadata]:
     """Return those entries that are not in use, each with its Dead transaction."""
     request = StepRequest(event=Event.EXPIRE, now_ms=now_ms)
-    buried = []
+    buried = {}
     for entry in entries:
         if entry.pending is None and entry.expires_at < inf:
             cell = state.decide(entry.transaction, request.event, request.transaction_version)
             assert isinstance(cell, Move), "only an idle id has an end"
-            buried.append((entry, state.step(entry.transaction, cell, request)))
+            buried[entry] = state.step(entry.transaction, cell, request)
     return buried
 
 
@@ -202,9 +205,11 @@ def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
 
 def _log_removed(names: list[str]) -> None:
     if names:
-        LOGGER.info("transactional ids removed that have expired without use: %s", _named(names))
+        LOGGER.info(
+            "transactional ids removed that have expired without use: %s", _quote_names(names)
+        )
 
 
-def _named(names: list[str]) -> str:
+def _quote_names(names: list[str]) -> str:
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(repr(name[:NAME_SHOWN_MAX]) for name in names[:NAMED_MAX]) + more

@@ -1,8 +1,8 @@
 """Sentences about fenced producers, for error messages, log lines and descriptions."""
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 
@@ -29,7 +29,7 @@ def what_happened(
     if is_same and before.state is not State.ONGOING and _is_new_instance(after.bump.cause):
         return None
     if after.bump.cause is BumpCause.EXHAUSTED:
-        old, new = before.producer_id, after.assigned.producer_id
+        old, new = before.producer_id, after.assigned_producer.producer_id
         return f"{transactional_id!r} used up the epochs of producer id {old} and is {new} now"
     line = f"{transactional_id!r} was fenced: {_reason(after.bump.cause, after)}"
     if before.state is not State.ONGOING:
@@ -42,7 +42,7 @@ def what_happened(
     )
 
 
-def refused(what: str, client: ClientIdentity, why: str) -> str:
+def refusal_line(what: str, client: ClientIdentity, why: str) -> str:
     """Return the line for the log about a refused request."""
     return f"{what} of {_name_of(client)} was refused: {why}"
 

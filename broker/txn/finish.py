@@ -27,9 +27,8 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import Clock
-from odradek.broker.topic_partition import TopicIdPartition
-from odradek.broker.turns import Turns
+from odradek.broker.environment.env import Clock
+from odradek.broker.environment.turns import Turns
 from odradek.broker.txn import state
 from odradek.broker.txn.events import Event, StepRequest
 from odradek.broker.txn.ledger import Ledger, retry_until_written
@@ -38,6 +37,7 @@ from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import State
+from odradek.broker.values.topic_partition import TopicIdPartition
 
 OVERTAKEN: Final = (
     "the markers of %r for %s were refused: an administrator has written markers with a higher "
@@ -70,6 +70,7 @@ class Finisher:
     async def finish(self, entries: Sequence[Entry]) -> None:
         """Return when the ids of one decision are complete, or their tenure has ended."""
         turns = Turns()
+        # invariant tenures 1
         with entries[0].tenure.bound():
             debts = []
             with trio.CancelScope() as delivering:
@@ -136,7 +137,7 @@ class Finisher:
         if not debt.overtaken:
             return
         end = "commit" if debt.committed else "abort"
-        where = _named(debt.overtaken)
+        where = _to_words(debt.overtaken)
         line = OVERTAKEN % (debt.transactional_id, where, debt.producer_id, end)
         self._narrator.log(Kind.OVERTAKEN, debt.transactional_id, line, level=logging.ERROR)
 
@@ -149,24 +150,24 @@ class Finisher:
                     debt.transactional_id,
                     f"an administrator at {client.host} gave up the markers of "
                     f"{debt.transactional_id!r}, {'a commit' if debt.committed else 'an abort'}, "
-                    f"for {_named(debt.owed)}: the transaction of producer id {debt.producer_id} "
-                    f"with epoch {debt.producer_epoch} stays open there until a marker is written "
-                    f"by hand",
+                    f"for {_to_words(debt.owed)}: the transaction of producer id "
+                    f"{debt.producer_id} with epoch {debt.producer_epoch} stays "
+                    "open there until a marker is written by hand",
                     level=logging.WARNING,
                 )
 
     async def _complete(self, entries: Sequence[Entry]) -> None:
         """Append the Complete* records, in one batch."""
         request = StepRequest(event=Event.MARKED, now_ms=self._clock.wall_ms())
-        changes = []
+        change = {}
         for entry in entries:
             cell = state.decide(entry.transaction, request.event, request.transaction_version)
             assert isinstance(cell, Move)
-            changes.append((entry, state.step(entry.transaction, cell, request)))
-        await self._ledger.append_all(changes)
+            change[entry] = state.step(entry.transaction, cell, request)
+        await self._ledger.write(change)
 
 
-def _named(partitions: Collection[TopicIdPartition]) -> str:
+def _to_words(partitions: Collection[TopicIdPartition]) -> str:
     where = ", ".join(map(str, sorted(partitions)[:NAMED_MAX]))
     more = len(partitions) - NAMED_MAX
     return f"{where} and {more} more" if more > 0 else where

@@ -1,45 +1,42 @@
 """The transactional ids that this broker coordinates: read from the log, changed through the log.
 
-A transaction changes only through `append`, which makes the change durable before it is visible.
-`append` also starts what follows from the change: it watches the new deadline, and has a decided
-transaction finished.
+A transaction changes only through `Ledger.write`. The change is visible when its record is
+committed; `TransactionTenure.replay` then also starts what follows from it: it watches the new
+deadline, and has a decided transaction finished.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Final
-from uuid import UUID
 
 import trio
 
-from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.coordination.state_partition import StatePartitions
-from odradek.broker.coordination.tenure import LOG_ERRORS, Tenures
-from odradek.broker.env import Clock
-from odradek.broker.member_ids import member_id
-from odradek.broker.turns import Turns
+from odradek.broker.coordination.tenure import Tenures
+from odradek.broker.environment.env import Clock
+from odradek.broker.environment.turns import Turns
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.tenure import Entry, TransactionTenure
-from odradek.broker.txn.transaction import State, TransactionMetadata
+from odradek.broker.txn.tenure import (
+    UNREAD,
+    Change,
+    Entry,
+    TransactionDeadlines,
+    TransactionTenure,
+)
+from odradek.broker.txn.transaction import TransactionMetadata
+from odradek.broker.values.member_ids import member_id
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.record import Record
+from odradek.protocol.record import Record, batch_of
 from odradek.protocol.state_topics import (
     TRANSACTION_STATE_TOPIC,
     tag_of,
     transaction_partition,
 )
 
-APPEND_FAILED: Final = {**LOG_ERRORS, ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_COORDINATOR}
-"""The error of a request whose record the log refused; UNKNOWN_SERVER_ERROR for other codes."""
-
 RETRY_FIRST_S: Final = 0.05
 RETRY_LAST_S: Final = 5.0
 """The pause between two attempts of `retry_until_written`."""
-
-TAKEN_UP_AT_ONCE: Final = 1_000
-"""Ids between two checkpoints: about 5 ms."""
 
 NO_EPOCH: Final = -1
 LOGGER: Final = logging.getLogger("odradek.txn")
@@ -62,19 +59,14 @@ class Ledger:
         on_uncertain: Callable[[int], None],
         is_by_tag: Callable[[], bool],
     ) -> None:
-        self.timeouts: Final[Deadlines[Entry]] = Deadlines(lambda entry: entry.timeout_at)
-        self.expirations: Final[Deadlines[Entry]] = Deadlines(lambda entry: entry.expires_at)
+        self.deadlines: Final = TransactionDeadlines(clock, config)
         self._tenures: Final[Tenures[TransactionTenure]] = Tenures(
             TRANSACTION_STATE_TOPIC,
             self.partition_for,
             state_partitions,
-            lambda partition, name: TransactionTenure(
-                partition, name, self.timeouts, self.expirations
-            ),
+            lambda partition, name: TransactionTenure(partition, name, self.deadlines, on_decided),
         )
-        self._clock = clock
         self._config = config
-        self._on_decided = on_decided
         self._on_uncertain = on_uncertain
         self._is_by_tag = is_by_tag
 
@@ -85,23 +77,20 @@ class Ledger:
     async def _read(self, tenure: TransactionTenure) -> None:
         started = trio.current_time()
         transactions = await loading.load(tenure.partition)
+        # invariant tenures 4
         await self._tenures.check_places(tenure, transactions)
         # Cancelling takes effect at a checkpoint only. A tenure that ended after the last read must
         # not resume transactions: the broker that leads the partition now does it (KAFKA-9307).
         if tenure.is_over:
             return
-        decided: dict[UUID | str, list[Entry]] = {}
-        for count, (transactional_id, transaction) in enumerate(transactions.items(), 1):
-            entry = self.new_entry(tenure, transactional_id, transaction)
-            self._take_up(entry)
-            if transaction.state.is_prepared:
-                decided.setdefault(transaction.decision_id or transactional_id, []).append(entry)
-            if count % TAKEN_UP_AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
-        # The decisions are durable, and the coordinator before died or was deposed before it had
-        # written all markers. Its successor writes them again; a repeat is harmless.
-        for entries in decided.values():
-            self._on_decided(entries)
+        change: dict[Entry, TransactionMetadata] = {}
+        turns = Turns()
+        for transactional_id, transaction in transactions.items():
+            await turns.take()
+            entry = self.new_entry(tenure, transactional_id, UNREAD)
+            tenure.entries[transactional_id] = entry
+            change[entry] = transaction
+        await turns.do(tenure.replay(change, 0))
         seconds = trio.current_time() - started
         LOGGER.debug("%d ids of %s read in %.3f s", len(transactions), tenure.name, seconds)
 
@@ -128,7 +117,7 @@ class Ledger:
         return None if entry is None or entry.is_new else entry
 
     def entries(self) -> Iterator[Entry]:
-        """Go through all entries; they may change meanwhile."""
+        """Yield all entries; they may change meanwhile."""
         for tenure in self._tenures:
             for entry in list(tenure.entries.values()):
                 if not entry.is_new:
@@ -174,7 +163,7 @@ class Ledger:
                 "them has made __transaction_state",
             )
 
-    def heard(self, transactional_id: str) -> None:
+    def note_heard(self, transactional_id: str) -> None:
         """Note that the producer of an open transaction is there."""
         if self.group_of(transactional_id) is None:
             return
@@ -191,71 +180,64 @@ class Ledger:
     def is_loading(self) -> bool:
         return self._tenures.is_loading
 
-    async def append(self, entry: Entry, after: TransactionMetadata) -> None:
-        """Make `after` durable, then visible. Raises KafkaError; nothing has changed then.
+    async def write(self, change: Change, records: Sequence[Record] | None = None) -> None:
+        """Append what ids of one tenure become as one batch. Return when it is visible.
 
-        A record whose flush failed may survive all the same. That is harmless: it was not
-        acknowledged, the id's next record supersedes it, and it did not make an epoch smaller.
+        This is the one way in which an id changes. Until then the ids are pending. `records` are
+        those of the change, if they are made already. Raises KafkaError; the ids are then as they
+        were, and not pending. For a few hundred ids, unless they are pending before (`reserved` in
+        `transaction_group.py`): nothing else runs until they are appended.
         """
-        await self.append_all([(entry, after)])
-        if after.state.is_prepared:
-            self._on_decided([entry])
-
-    async def append_all(self, changes: Sequence[tuple[Entry, TransactionMetadata]]) -> None:
-        """Do what `append` does for several ids of one tenure, in one batch.
-
-        It finishes no decision. For a few hundred ids: nothing else runs meanwhile.
-        """
-        for entry, after in changes:
-            assert entry.pending is None, entry.transactional_id
-            entry.pending = after
-            entry.tenure.count(entry)
+        if not change:
+            return
+        tenure = next(iter(change)).tenure
+        for entry, after in change.items():
+            assert entry.pending is None or entry.pending is after, entry.transactional_id
+            if entry.pending is None:
+                entry.pending = after
+                tenure.count(entry)
         try:
-            records = [store.encode(entry.transactional_id, after) for entry, after in changes]
-            await self._make_durable(changes[0][0].tenure, records)
-            for entry, after in changes:
-                self._apply(entry, after)
+            if records is None:
+                records = [store.record_of(each.transactional_id, change[each]) for each in change]
+            # invariant transaction-groups 1: The Prepare records of a group are one batch, so that
+            # a crash leaves all of the decision or nothing.
+            # plant half of a group is decided
+            next_offset = tenure.append(batch_of(records), change)
+            try:
+                await tenure.wait_committed(next_offset)
+            except KafkaError:
+                self._on_doubt(tenure, change)
+                raise
         finally:
             # Also after a failure: an id that stayed pending would answer CONCURRENT_TRANSACTIONS
             # for ever (KAFKA-5351, KAFKA-7519).
-            for entry, _ in changes:
-                release(entry)
+            # invariant durable 2: A failed append changes nothing. No epoch is spent, and nothing
+            # stays pending.
+            # plant KAFKA-5351
+            # plant KAFKA-14880
+            for entry, after in change.items():
+                if entry.pending is after:
+                    tenure.release(entry)
 
-    async def decide(
-        self,
-        tenure: TransactionTenure,
-        decided: Mapping[Entry, TransactionMetadata],
-        records: Sequence[Record],
-    ) -> None:
-        """Append the decision of a group as one batch, and make it visible.
-
-        `decided` has what each entry becomes. All are pending, and stay so if this raises. Raises
-        KafkaError. If the append is then neither durable nor refused, this tenure ends, and the
-        partition is read anew. Otherwise one of the members could go on (its time-out could abort
-        it), and supersede its part of a decision that has survived.
-        """
-        try:
-            appended = tenure.partition.append_records(records)
-        except KafkaError as error:
-            raise _refused(tenure, error) from error
-        try:
-            await tenure.flushed(appended.last_offset + 1)
-        except KafkaError as error:
-            if not tenure.is_over:
-                index = self.partition_for(next(iter(decided)).transactional_id)
-                self._tenures.unload(index)
-                self._on_uncertain(index)
-            raise _refused(tenure, error) from error
-        # It is durable: all of it becomes visible, though not in the same moment. A request for a
-        # member waits until its turn has come.
-        turns = Turns()
-        with tenure.bound(shield=True):
-            for entry, after in decided.items():
-                await turns.take()
-                self._apply(entry, after)
-                release(entry)
-            self._on_decided(list(decided))
-        tenure.check()
+    def _on_doubt(self, tenure: TransactionTenure, change: Change) -> None:
+        """Handle a change that is in the log, and may be committed or not."""
+        if tenure.is_over:
+            return
+        first = next(iter(change.values()))
+        if first.state.is_prepared and first.decision_id is not None:
+            # One of the members could go on (its time-out could abort it), and supersede its part
+            # of a decision that has survived.
+            # invariant transaction-groups 3: A decision that may have survived is never superseded:
+            # if its append is neither durable nor refused, the tenure ends, and the partition is
+            # read anew.
+            # plant a decision of unknown outcome is superseded
+            index = self.partition_for(next(iter(change)).transactional_id)
+            self._tenures.unload(index)
+            self._on_uncertain(index)
+        else:
+            # A record that survives all the same is harmless: it was not acknowledged, the id's
+            # next record supersedes it, and it did not make an epoch smaller.
+            tenure.forget(change)
 
     async def confirm(self, entry: Entry) -> None:
         """Write the visible value once more, to prove that this broker leads the state partition.
@@ -263,112 +245,7 @@ class Ledger:
         Raises KafkaError if the log did not take it.
         """
         record = store.encode(entry.transactional_id, entry.transaction)
-        await self._make_durable(entry.tenure, [record])
-
-    async def remove(
-        self, tenure: TransactionTenure, buried: Sequence[tuple[Entry, TransactionMetadata]]
-    ) -> None:
-        """Remove entries with one batch of tombstones. Raises KafkaError; all are still there then.
-
-        `buried` has each entry with its Dead transaction.
-        """
-        if not buried:
-            return
-        for entry, dead in buried:
-            assert entry.pending is None, entry.transactional_id
-            entry.pending = dead
-        now_ms = self._clock.wall_ms()
-        tombstones = [store.tombstone(entry.transactional_id, now_ms) for entry, _ in buried]
-        try:
-            await self._make_durable(tenure, tombstones)
-            for entry, _ in buried:
-                tenure.drop(entry.transactional_id)
-                tenure.owners.pop(entry.transaction.producer_id, None)
-        finally:
-            for entry, _ in buried:
-                entry.pending = None
-                entry.wake()
-
-    async def _make_durable(self, tenure: TransactionTenure, records: list[Record]) -> None:
-        try:
-            appended = tenure.partition.append_records(records)
-            await tenure.flushed(appended.last_offset + 1)
-        except KafkaError as error:
-            raise _refused(tenure, error) from error
-
-    def _apply(self, entry: Entry, after: TransactionMetadata) -> None:
-        """Make `after` visible and start what follows from it."""
-        before = entry.transaction
-        entry.transaction = after
-        if before.producer_id != after.producer_id or before.producer_epoch < 0:
-            owners = entry.tenure.owners
-            owners.pop(before.producer_id, None)
-            owners[after.producer_id] = entry.transactional_id
-        # The clock runs from the first partition, not from the last one: a producer that adds a
-        # partition every minute would otherwise never time out.
-        if after.state is not State.ONGOING:
-            entry.time_out_at(inf)
-        elif before.state is not State.ONGOING:
-            self._watch_timeout(entry, after.timeout_ms)
-        elif after.never_times_out:
-            entry.time_out_at(inf)
-        if after.state.may_expire:
-            self.watch_expiration(entry, self._expiration_ms(entry))
-        else:
-            entry.expires_at = inf
-
-    def _take_up(self, entry: Entry) -> None:
-        """Resume a transaction that was found in the log."""
-        entry.tenure.add(entry)
-        transaction = entry.transaction
-        entry.tenure.owners[transaction.producer_id] = entry.transactional_id
-        now_ms = self._clock.wall_ms()
-        # The times come from the clock of another broker or of an earlier day. What is left of a
-        # time-out is therefore limited to the whole of it, and is not negative.
-        if transaction.state is State.ONGOING:
-            whole_ms = transaction.timeout_ms
-            # It is not known when a group was last heard: its members have the whole time anew.
-            left_ms = _left(transaction.started_ms, whole_ms, now_ms)
-            self._watch_timeout(entry, left_ms if entry.clock is None else whole_ms)
-        elif transaction.state.may_expire:
-            whole_ms = self._expiration_ms(entry)
-            self.watch_expiration(entry, _left(transaction.updated_ms, whole_ms, now_ms))
-
-    def _watch_timeout(self, entry: Entry, left_ms: int) -> None:
-        if not entry.transaction.never_times_out:
-            entry.time_out_at(trio.current_time() + left_ms / 1000)
-            self.timeouts.watch(entry)
-
-    def _expiration_ms(self, entry: Entry) -> int:
-        """Return the time without use after which an id is forgotten.
-
-        A group's ids are used once, and there are many.
-        """
-        config = self._config
-        if entry.clock is None:
-            return config.transactional_id_expiration_ms
-        return config.transaction_group_id_expiration_ms
-
-    def watch_expiration(self, entry: Entry, left_ms: int) -> None:
-        entry.expires_at = trio.current_time() + left_ms / 1000
-        self.expirations.watch(entry)
-
-
-def release(entry: Entry) -> None:
-    """End what is under way for an id: other requests for it go on."""
-    entry.pending = None
-    entry.tenure.count(entry)
-    if entry.is_new:
-        # The first InitProducerId failed: an entry with epoch -1 never expires (KAFKA-14880).
-        entry.tenure.drop(entry.transactional_id)
-    entry.wake()
-
-
-def _refused(tenure: TransactionTenure, error: KafkaError) -> KafkaError:
-    code = APPEND_FAILED.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
-    message = f"{tenure.name} did not take a record: {error}"
-    LOGGER.warning("%s", message)
-    return KafkaError(code, message)
+        await entry.tenure.write(batch_of([record]))
 
 
 async def retry_until_written(attempt: Callable[[], Awaitable[None]]) -> None:
@@ -383,7 +260,3 @@ async def retry_until_written(attempt: Callable[[], Awaitable[None]]) -> None:
         except KafkaError:
             await trio.sleep(wait_s)
             wait_s = min(2 * wait_s, RETRY_LAST_S)
-
-
-def _left(since_ms: int, whole_ms: int, now_ms: int) -> int:
-    return min(max(since_ms + whole_ms - now_ms, 0), whole_ms)

@@ -18,11 +18,11 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.coordination.state_partition import StatePartition
-from odradek.broker.topic_partition import NO_ID, TopicIdPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import NO_ID, TopicIdPartition
 from odradek.protocol.batch import CONTROL_BIT
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.state_records import iter_state_records

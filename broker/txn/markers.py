@@ -33,16 +33,17 @@ so a topic that was made anew gets no marker of a transaction that never wrote t
 
 import logging
 from collections import defaultdict, deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 from uuid import UUID
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.environment.turns import Turns
 from odradek.broker.txn.narrator import Kind, Narrator
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -148,6 +149,10 @@ class Markers:
         self._nursery = nursery
         self._queues: defaultdict[int, _Queue] = defaultdict(_Queue)
 
+    # invariant markers 1: EndTxn is answered when the decision is durable. The markers follow in
+    # the background, and are sent until each is acknowledged or its partition is gone.
+    # plant KAFKA-9749
+    # plant KAFKA-5202
     async def deliver(self, *debts: Debt) -> None:
         """Send the markers of one decision until none is owed, except to those that have fenced it.
 
@@ -196,6 +201,7 @@ class Markers:
             await turns.take()
             if partition not in leaders:
                 leader = self._sender.leader_of(partition)
+                # invariant markers 1
                 is_gone = leader is None and await self._sender.is_gone(partition)
                 leaders[partition] = None if is_gone else NO_LEADER if leader is None else leader
             leader = leaders[partition]
@@ -334,6 +340,7 @@ async def _settle(parcels: list[_Parcel], response: WriteTxnMarkersResponse) -> 
 
 
 def _enter(debt: Debt, partition: TopicIdPartition, code: int) -> None:
+    # invariant markers 1
     if code in NOTHING_OWED:
         debt.owed.discard(partition)
     elif code == ErrorCode.INVALID_PRODUCER_EPOCH:

@@ -4,7 +4,7 @@ The table in `state.py` has the state and the event of each move; its docstring 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from odradek.broker.txn.events import Event, StepRequest
@@ -18,6 +18,7 @@ from odradek.broker.txn.transaction import (
     State,
     TransactionMetadata,
 )
+from odradek.late import dataclass
 
 Change = Callable[[TransactionMetadata, StepRequest], TransactionMetadata]
 
@@ -34,7 +35,7 @@ class Move:
     spends_epoch: bool = False
 
 
-def _emptied(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+def _to_empty(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     return replace(
         transaction,
         state=State.EMPTY,
@@ -49,17 +50,18 @@ def _emptied(transaction: TransactionMetadata, request: StepRequest) -> Transact
 def _with_next_epoch(
     transaction: TransactionMetadata, request: StepRequest, last: int
 ) -> TransactionMetadata:
-    emptied = replace(_emptied(transaction, request), last_producer_epoch=last)
+    emptied = replace(_to_empty(transaction, request), last_producer_epoch=last)
+    # invariant epochs 4
     if transaction.is_exhausted:
         return replace(emptied, producer_id=request.producer_id, producer_epoch=0)
     return replace(emptied, producer_epoch=transaction.producer_epoch + 1)
 
 
-def _bumped(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-    """Give the next epoch to a new instance. The instance before gets no retry."""
+def _to_new_instance(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+    """Assign the next epoch to a new instance. The instance before gets no retry."""
     is_first = transaction.producer_epoch == NO_PRODUCER_EPOCH
     after = _with_next_epoch(transaction, request, NO_PRODUCER_EPOCH)
-    return after if is_first else _explained(after, request, _why(request))
+    return after if is_first else _with_cause(after, request, _why(request))
 
 
 def _why(request: StepRequest) -> BumpCause:
@@ -68,18 +70,24 @@ def _why(request: StepRequest) -> BumpCause:
     return BumpCause.ADMINISTRATOR if is_administrator else BumpCause.NEW_INSTANCE
 
 
-def _continued(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-    """Give the next epoch to the same instance, whose retry names the epoch before (KIP-360)."""
+def _to_same_instance(
+    transaction: TransactionMetadata, request: StepRequest
+) -> TransactionMetadata:
+    """Assign the next epoch to the same instance, whose retry names the epoch before (KIP-360)."""
     after = _with_next_epoch(transaction, request, transaction.producer_epoch)
-    return _explained(after, request, BumpCause.RESUMED)
+    return _with_cause(after, request, BumpCause.RESUMED)
 
 
-def _repeated(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+def _to_same_identity(
+    transaction: TransactionMetadata, request: StepRequest
+) -> TransactionMetadata:
     """Keep the identity: the answer was lost, and the retry gets the same one."""
-    return _emptied(transaction, request)
+    return _to_empty(transaction, request)
 
 
-def _kept(transaction: TransactionMetadata, request: StepRequest, last: int) -> TransactionMetadata:
+def _with_kept_transaction(
+    transaction: TransactionMetadata, request: StepRequest, last: int
+) -> TransactionMetadata:
     """Leave the transaction open under its identity, and give the new instance the next one."""
     current = transaction.current
     # Once an instance that commits in two phases has kept the transaction, it never gets a time-out
@@ -99,32 +107,33 @@ def _kept(transaction: TransactionMetadata, request: StepRequest, last: int) -> 
 
 
 def _kept_for_new(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-    after = _kept(transaction, request, NO_PRODUCER_EPOCH)
-    return _explained(after, request, BumpCause.NEW_INSTANCE)
+    after = _with_kept_transaction(transaction, request, NO_PRODUCER_EPOCH)
+    return _with_cause(after, request, BumpCause.NEW_INSTANCE)
 
 
 def _kept_for_same(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-    after = _kept(transaction, request, transaction.current.producer_epoch)
-    return _explained(after, request, BumpCause.RESUMED)
+    after = _with_kept_transaction(transaction, request, transaction.current.producer_epoch)
+    return _with_cause(after, request, BumpCause.RESUMED)
 
 
-def _fenced(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+# invariant epochs 3
+def _to_fenced(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     assert request.cause is not None
     after = replace(
         transaction,
         state=State.PREPARE_EPOCH_FENCE,
         client=request.client or transaction.client,
     )
-    return _explained(after, request, request.cause)
+    return _with_cause(after, request, request.cause)
 
 
-def _explained(
+def _with_cause(
     transaction: TransactionMetadata, request: StepRequest, cause: BumpCause
 ) -> TransactionMetadata:
     return replace(transaction, bump=EpochBump(cause=cause, at_ms=request.now_ms))
 
 
-def _joined(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+def _with_partitions(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Add partitions. The time of a transaction starts with its first partition.
 
     What it has of a topic that was made anew since stays in, too. The leader that asks, or this
@@ -141,7 +150,7 @@ def _joined(transaction: TransactionMetadata, request: StepRequest) -> Transacti
     )
 
 
-def _decided(target: State) -> Change:
+def _decision(target: State) -> Change:
     """Return the change to Prepare* in generations 0 and 1: the epoch stays."""
 
     def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
@@ -163,6 +172,9 @@ def _decided_with_next_epoch(target: State) -> Change:
 
     def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
         # The minimum is for an id that an older Kafka has left at epoch 32,767 (KAFKA-20090).
+        # invariant epochs 1: Each end of a TV2 transaction spends an epoch, so that a delayed
+        # EndTxn cannot end the next transaction.
+        # plant KAFKA-17754
         after = replace(
             transaction,
             state=target,
@@ -184,23 +196,23 @@ def _decided_with_next_epoch(target: State) -> Change:
                 next_producer_epoch=transaction.next_producer_epoch + 1,
             )
         if transaction.is_exhausted and request.event is not Event.ABORT_FENCED:
-            return _explained(after, request, BumpCause.EXHAUSTED)
+            return _with_cause(after, request, BumpCause.EXHAUSTED)
         return after
 
     return change
 
 
-def _voided(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+def _to_void_abort(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     """Spend the epoch by an abort without a transaction, which still needs a start time."""
     after = _decided_with_next_epoch(State.PREPARE_ABORT)(transaction, request)
     return replace(after, started_ms=request.now_ms)
 
 
-def _completed(target: State) -> Change:
+def _completion(target: State) -> Change:
     """Return the change to Complete*, which makes the assigned identity the current one."""
 
     def change(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
-        assigned = transaction.assigned
+        assigned = transaction.assigned_producer
         return replace(
             transaction,
             state=target,
@@ -214,26 +226,26 @@ def _completed(target: State) -> Change:
     return change
 
 
-def _buried(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
+def _to_dead(transaction: TransactionMetadata, request: StepRequest) -> TransactionMetadata:
     return replace(transaction, state=State.DEAD, partitions=frozenset())
 
 
-BUMP: Final = Move(State.EMPTY, _bumped, spends_epoch=True)
-GO_ON: Final = Move(State.EMPTY, _continued, spends_epoch=True)
-REPEAT: Final = Move(State.EMPTY, _repeated)
+BUMP: Final = Move(State.EMPTY, _to_new_instance, spends_epoch=True)
+GO_ON: Final = Move(State.EMPTY, _to_same_instance, spends_epoch=True)
+REPEAT: Final = Move(State.EMPTY, _to_same_identity)
 KEEP: Final = Move(State.ONGOING, _kept_for_new, spends_epoch=True)
 KEEP_ON: Final = Move(State.ONGOING, _kept_for_same, spends_epoch=True)
-FENCE: Final = Move(State.PREPARE_EPOCH_FENCE, _fenced)
-ADD: Final = Move(State.ONGOING, _joined)
-COMMIT1: Final = Move(State.PREPARE_COMMIT, _decided(State.PREPARE_COMMIT))
-ABORT1: Final = Move(State.PREPARE_ABORT, _decided(State.PREPARE_ABORT))
+FENCE: Final = Move(State.PREPARE_EPOCH_FENCE, _to_fenced)
+ADD: Final = Move(State.ONGOING, _with_partitions)
+COMMIT1: Final = Move(State.PREPARE_COMMIT, _decision(State.PREPARE_COMMIT))
+ABORT1: Final = Move(State.PREPARE_ABORT, _decision(State.PREPARE_ABORT))
 COMMIT2: Final = Move(
     State.PREPARE_COMMIT, _decided_with_next_epoch(State.PREPARE_COMMIT), spends_epoch=True
 )
 ABORT2: Final = Move(
     State.PREPARE_ABORT, _decided_with_next_epoch(State.PREPARE_ABORT), spends_epoch=True
 )
-VOID: Final = Move(State.PREPARE_ABORT, _voided, spends_epoch=True)
-CLOSE_C: Final = Move(State.COMPLETE_COMMIT, _completed(State.COMPLETE_COMMIT))
-CLOSE_A: Final = Move(State.COMPLETE_ABORT, _completed(State.COMPLETE_ABORT))
-BURY: Final = Move(State.DEAD, _buried)
+VOID: Final = Move(State.PREPARE_ABORT, _to_void_abort, spends_epoch=True)
+CLOSE_C: Final = Move(State.COMPLETE_COMMIT, _completion(State.COMPLETE_COMMIT))
+CLOSE_A: Final = Move(State.COMPLETE_ABORT, _completion(State.COMPLETE_ABORT))
+BURY: Final = Move(State.DEAD, _to_dead)

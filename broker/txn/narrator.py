@@ -1,8 +1,8 @@
 """Log lines about transactions, with repetitions counted instead of written.
 
 A fenced producer that retries every millisecond must not fill the disk. Two lines of one kind about
-one subject count as repetitions (`broker/repeats.py`): the first one is written, and those in the
-next `QUIET_SECONDS` are counted.
+one subject count as repetitions (`broker/environment/repeats.py`): the first one is written, and
+those in the next `QUIET_SECONDS` are counted.
 """
 
 import logging
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from odradek.broker.repeats import Repeats
+from odradek.broker.environment.repeats import Repeats
 
 QUIET_SECONDS: Final = 10.0
 
@@ -61,7 +61,7 @@ class Narrator:
 
 
 def _write(line: _Line) -> None:
-    # `broker/log_lines.py` limits the lines of each cause, whatever their subject.
+    # `broker/environment/log_lines.py` limits the lines of each cause, whatever their subject.
     LOGGER.log(line.level, "%s", line.text, extra={"cause": line.kind})
 
 

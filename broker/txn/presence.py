@@ -24,15 +24,16 @@ The rules:
 - A producer that commits in two phases (KIP-939) may be disconnected for any time. So may a member
   of a transaction group: others decide for it.
 - After a restart of the broker no producer has been seen, so the time-out remains for those that do
-  not reconnect.
+  not reconnect. When the setting is turned on while the broker runs, a producer is seen with its
+  next request; when it is turned off, all are forgotten.
 
 The memory is one entry for each transactional id and each connection on which it was seen.
 """
 
 from collections.abc import Callable
 
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.client_identity import ClientIdentity
 
 
 class Seat:
@@ -43,7 +44,7 @@ class Seat:
         self._seen: dict[str, None] = {}
         self._has_left = False
 
-    def saw(
+    def note_served(
         self,
         transactional_id: str,
         producer: ProducerIdAndEpoch,
@@ -54,13 +55,13 @@ class Seat:
         """Record that a request of `producer` was served. `begins`: it was InitProducerId."""
         if self._has_left:
             return
-        self._presence._saw(self, transactional_id, producer, client, begins)
+        self._presence._note_served(self, transactional_id, producer, client, begins)
 
     def leave(self, *, is_gone: bool) -> None:
         """Record the end of the connection. `is_gone`: the client ended it, not the broker."""
         self._has_left = True
         for transactional_id in list(self._seen):
-            self._presence._left(self, transactional_id, is_gone)
+            self._presence._note_left(self, transactional_id, is_gone)
         self._seen.clear()
 
 
@@ -79,19 +80,31 @@ Gone = Callable[[str, ProducerIdAndEpoch, ClientIdentity], None]
 class Presence:
     """Call `gone` with each producer whose last connection is closed. It must not raise."""
 
-    def __init__(self, gone: Gone) -> None:
+    def __init__(self, gone: Gone, *, is_on: bool = True) -> None:
         self._gone = gone
+        self._is_on = is_on
         self._producers: dict[str, _Producer] = {}
 
     def __len__(self) -> int:
         """Return the number of transactional ids that have a connection."""
         return len(self._producers)
 
+    def turn(self, is_on: bool) -> None:
+        """Watch producers from now on, or forget all of them."""
+        self._is_on = is_on
+        if not is_on:
+            for known in self._producers.values():
+                for seat in known.seats:
+                    # invariant settings 4: A setting that was turned off and on again begins anew.
+                    # plant a producer that was seen before the setting was turned off is aborted
+                    seat._seen.clear()
+            self._producers.clear()
+
     def seat(self) -> Seat:
         """Return the seat of a new connection."""
         return Seat(self)
 
-    def _saw(
+    def _note_served(
         self,
         seat: Seat,
         transactional_id: str,
@@ -99,6 +112,8 @@ class Presence:
         client: ClientIdentity,
         begins: bool,
     ) -> None:
+        if not self._is_on:
+            return
         known = self._producers.get(transactional_id)
         if known is not None and _is_older(identity, known.identity):
             return  # its answer came after that of a later request, or of a new instance
@@ -110,7 +125,7 @@ class Presence:
         known.seats[seat] = None
         seat._seen[transactional_id] = None
 
-    def _left(self, seat: Seat, transactional_id: str, is_gone: bool) -> None:
+    def _note_left(self, seat: Seat, transactional_id: str, is_gone: bool) -> None:
         known = self._producers[transactional_id]
         del known.seats[seat]
         if known.seats:

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.env import Compare, MetaStore, Unreadable
+from odradek.broker.environment.env import Compare, MetaStore, Unreadable
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_IDS_KEY: Final = "/ids/producer"

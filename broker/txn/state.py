@@ -9,8 +9,9 @@ the same five steps each time:
 1. *Classify.* The functions of `events.py` compare a request with the transaction and say which
    event it is. They look at identities only and decide nothing.
 2. *Decide.* `decide` looks up the cell of the table for the event, the protocol generation of the
-   client and the state. A cell is a `Move` (what the transaction becomes) or an `Answer` (why it
-   stays as it is). Whether the id is *pending*, that is, has an append under way, comes on top.
+   client and the state. A cell is a `Move` (what the transaction becomes), an `Answer` (why it
+   stays as it is) or `NEVER` (it cannot come: the broker has a bug, and stops). Whether the id is
+   *pending*, that is, has an append under way, comes on top.
 3. *Step.* `step` makes the next value out of a `Move`; how, is in `moves.py`.
 4. The coordinator appends that value to `__transaction_state` and waits until it is durable. Only
    then
@@ -59,7 +60,6 @@ apache/kafka#21735, not merged when this was written).
 from dataclasses import replace
 from typing import Final
 
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.events import Answer, Event, StepRequest
 from odradek.broker.txn.moves import (
     ABORT1,
@@ -85,17 +85,19 @@ from odradek.broker.txn.transaction import (
     State,
     TransactionMetadata,
 )
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.transition_table import NEVER, Impossible, TransitionTable
 
 E = Event
 OLD: Final = (0, 1)
 TV2: Final = (2,)
 ANY: Final = (0, 1, 2)
 DONE, BUSY, INVALID, FENCED = Answer.DONE, Answer.BUSY, Answer.INVALID, Answer.FENCED
-FOREIGN, LATE, NEVER = Answer.FOREIGN, Answer.LATE, Answer.NEVER
+FOREIGN, LATE = Answer.FOREIGN, Answer.LATE
 
 Cell = Move | Answer
-Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
+Row = tuple[Cell | Impossible, ...]
 
 # fmt: off
 ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
@@ -134,6 +136,7 @@ ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
     (E.FENCE,        ANY, (LATE,    FENCE,   LATE,    LATE,    LATE,    LATE,    NEVER, NEVER)),
     (E.DISCONNECT,   ANY, (LATE,    FENCE,   LATE,    LATE,    LATE,    LATE,    NEVER, NEVER)),
     (E.DISCONNECT_STALE, ANY, (LATE, LATE,   LATE,    LATE,    LATE,    LATE,    NEVER, NEVER)),
+    # invariant epochs 3
     (E.ABORT_FENCED, ANY, (NEVER,   NEVER,   NEVER,   NEVER,   NEVER,   NEVER,   NEVER, ABORT2)),
     (E.MARKED,       ANY, (NEVER,   NEVER,   CLOSE_C, CLOSE_A, NEVER,   NEVER,   NEVER, NEVER)),
     (E.EXPIRE,       ANY, (BURY,    LATE,    LATE,    LATE,    BURY,    BURY,    NEVER, NEVER)),
@@ -141,23 +144,13 @@ ROWS: Final[tuple[tuple[Event, tuple[int, ...], Row], ...]] = (
 # fmt: on
 
 
-def _expanded() -> dict[int, dict[Event, dict[State, Cell]]]:
-    """Return the table by version, event and state.
-
-    Fail the import if a cell is missing or given twice.
-    """
-    table: dict[int, dict[Event, dict[State, Cell]]] = {version: {} for version in ANY}
-    for event, versions, row in ROWS:
-        for version in versions:
-            assert event not in table[version], f"two rows for {event.name} in version {version}"
-            table[version][event] = dict(zip(State, row, strict=True))
-    for version, events in table.items():
-        missing = [event.name for event in Event if event not in events]
-        assert not missing, f"no row for {missing} in version {version}"
-    return table
-
-
-TABLE: Final = _expanded()
+TABLE: Final = {
+    version: TransitionTable(
+        State, Event, [(event, row) for event, of, row in ROWS if version in of]
+    )
+    for version in ANY
+}
+"""The table of each generation."""
 
 _OUTRANK_PENDING: Final = frozenset({Answer.FENCED, Answer.FOREIGN})
 _ENDS: Final = frozenset(
@@ -173,7 +166,10 @@ def decide(
     is_pending: bool = False,
 ) -> Cell:
     """Return what `event` does to `transaction`. `is_pending`: an append for it is under way."""
-    cell = TABLE[transaction_version][event][transaction.state]
+    cell = TABLE[transaction_version][transaction.state, event]
+    # invariant epochs 5: Every cell of the table has a value. A cell that cannot happen (NEVER)
+    # stops the broker.
+    # tests/broker/test_broken_invariant.py
     assert cell is not NEVER, f"{event.name} in {transaction.state.label}: {transaction}"
     # Up to generation 1, EndTxn checks the producer's identity before the pending append. Every
     # other request waits first, because the append may change the identity (KAFKA-18660,
@@ -182,6 +178,10 @@ def decide(
     return BUSY if is_pending and not outranks else cell
 
 
+# invariant epochs 4: Epochs end at 32,766. After that a new producer id starts at epoch 0.
+# plant KAFKA-5283
+# plant KAFKA-18660
+# plant KAFKA-20090
 def needs_producer_id(transaction: TransactionMetadata, move: Move) -> bool:
     """Return True if `move` needs a fresh producer id, because no epoch is left."""
     return move.spends_epoch and transaction.is_exhausted
@@ -224,4 +224,8 @@ def verify(
     if transaction.is_kept:
         return ErrorCode.INVALID_TXN_STATE
     is_in = partition.is_in(transaction.partitions)
+    # invariant admission 1: A batch cannot open a transaction in a partition that its coordinator
+    # does not know to be in it.
+    # plant KAFKA-14402
+    # plant KAFKA-12671
     return ErrorCode.NONE if is_in else ErrorCode.TRANSACTION_ABORTABLE

@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.env import Clock
+from odradek.broker.environment.env import Clock
 from odradek.broker.txn import explain, state
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.events import Answer, Event, StepRequest
@@ -21,6 +20,7 @@ from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import BumpCause, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 REFUSALS: Final = {
@@ -108,6 +108,10 @@ class Steps:
                 # Before transaction version 2 all transactions of a producer have one epoch. What
                 # repeats a commit here may be the commit of the next one, of which only a newer
                 # coordinator knows.
+                # invariant tenures 3: What is answered from memory, without an append, is answered
+                # after a proof that this broker still leads.
+                # plant a deposed coordinator takes a commit for the repeated one of the transaction
+                # before
                 done = entry.transaction
                 await entry.tenure.prove()
                 return done
@@ -128,6 +132,10 @@ class Steps:
             # PrepareEpochFence is never stored and never seen. The one append is that of the abort,
             # so a fence that fails leaves no half behind, and spends no epoch (KAFKA-9666,
             # KAFKA-19367).
+            # invariant epochs 3: A fence spends one epoch, in one append, and is an abort of
+            # generation 2.
+            # plant KAFKA-19367
+            # plant KAFKA-6119
             transaction = state.step(transaction, move, request)
             request = replace(request, event=Event.ABORT_FENCED, transaction_version=2)
             abort = state.decide(transaction, request.event, request.transaction_version)
@@ -147,7 +155,7 @@ class Steps:
             return False
         if following.state.is_prepared:
             self._reached(BEFORE_PREPARE)
-        await self._ledger.append(entry, following)
+        await self._ledger.write({entry: following})
         if following.state.is_prepared:
             self._reached(AFTER_PREPARE)
         return True
@@ -166,7 +174,7 @@ class Steps:
         """
         while (happened := event()) is not None:
             if entry.pending is not None:
-                await entry.changed()
+                await entry.wait_changed()
                 continue
             now_ms = self._clock.wall_ms()
             request = StepRequest(event=happened, now_ms=now_ms, cause=cause, client=client)
@@ -190,7 +198,7 @@ class Steps:
 async def wait_for_change(entry: Entry, give_up_at: float) -> None:
     """Wait until `entry` changes. Raises KafkaError(CONCURRENT_TRANSACTIONS) at `give_up_at`."""
     with trio.move_on_at(give_up_at):
-        await entry.changed()
+        await entry.wait_changed()
         return
     what = "being written" if entry.pending else f"still {entry.transaction.state.label}"
     message = f"the transaction of {entry.transactional_id!r} is {what}; retry the request"

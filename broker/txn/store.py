@@ -12,8 +12,6 @@ from collections import defaultdict
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     BumpCause,
@@ -21,6 +19,8 @@ from odradek.broker.txn.transaction import (
     State,
     TransactionMetadata,
 )
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record
 from odradek.protocol.schema import ZERO_UUID
@@ -66,6 +66,13 @@ def encode(transactional_id: str, transaction: TransactionMetadata) -> Record:
         value=encode_value(value),
         timestamp_ms=transaction.updated_ms,
     )
+
+
+def record_of(transactional_id: str, transaction: TransactionMetadata) -> Record:
+    """Return the record of what an id has become: of a dead one a tombstone."""
+    if transaction.state is State.DEAD:
+        return tombstone(transactional_id, transaction.updated_ms)
+    return encode(transactional_id, transaction)
 
 
 def tombstone(transactional_id: str, now_ms: int) -> Record:

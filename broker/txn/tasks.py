@@ -10,8 +10,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.env import Clock
+from odradek.broker.environment.env import Clock
 from odradek.broker.txn.events import Event, disconnect_event
 from odradek.broker.txn.expiry import abort_timed_out, remove_expired
 from odradek.broker.txn.finish import Finisher
@@ -21,6 +20,7 @@ from odradek.broker.txn.narrator import Narrator
 from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
+from odradek.broker.values.client_identity import ClientIdentity
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger("odradek.txn")

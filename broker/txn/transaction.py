@@ -1,12 +1,12 @@
 """The state of one transactional id as a value, as `__transaction_state` stores it."""
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
+from odradek.late import dataclass
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -132,8 +132,9 @@ class TransactionMetadata:
         """Return True if the producer commits in two phases (KIP-939)."""
         return self.timeout_ms == NO_TIMEOUT_MS
 
+    # invariant epochs 4
     @property
-    def assigned(self) -> ProducerIdAndEpoch:
+    def assigned_producer(self) -> ProducerIdAndEpoch:
         """The producer id and epoch that a response assigns to the producer from now on."""
         # While markers travel under the last epoch of the old id, the producer gets the new id
         # already (KAFKA-18660): its next request waits for Complete*, and carries what is current

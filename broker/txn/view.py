@@ -1,16 +1,16 @@
 """A description of one transactional id, for administrators, the log and the web page."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from math import inf
 
 import trio
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import explain
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import EpochBump, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import fetch_committed, list_offsets
-from odradek.client.config import ClientConfig, ClientOptions, Isolation
+from odradek.client.cluster.served import Served
+from odradek.client.config import ClientConfig, ClientOptions, Isolation, read_options
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import (
     DECISIONS_DEFAULT,
@@ -34,6 +35,7 @@ from odradek.client.types import (
     TopicDescription,
     TopicPartition,
 )
+from odradek.protocol.apis.known_brokers import UNREGISTER_BROKER, UnregisterBrokerRequest
 from odradek.protocol.apis.metadata import (
     DESCRIBE_CLUSTER,
     DescribeClusterRequest,
@@ -66,7 +68,7 @@ NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @ends_where_it_waits
-class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
+class Admin(Served, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:
@@ -88,12 +90,12 @@ class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
           leads a partition.
         - `max_block_ms` (60_000): how long a call may take before it raises `TimedOut`, unless it
           has a limit of its own.
-        - `first_connect_ms` (None): how long a client tries to reach its first broker before a call
-          raises `Disconnected`; None: as long as the call may take.
+        - `first_connect_ms` (10_000): how long a client tries to reach its first broker before a
+          call raises `Disconnected`; None: as long as the call may take.
         - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
           simulations.
         """
-        self._config = ClientConfig(**options)
+        self._config = read_options(ClientConfig, type(self).__name__, options)
         self._cluster = Cluster(bootstrap, self._config)
         self._address = bootstrap if isinstance(bootstrap, str) else ",".join(bootstrap)
 
@@ -277,7 +279,7 @@ class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     async def elect_leader(
         self, partition: TopicPartition, *, unclean: bool = False, candidate: int | None = None
     ) -> None:
-        """Let the first replica of a partition lead it.
+        """Elect the first replica of a partition as its leader.
 
         With `unclean` elect a leader for a partition that has none, although acknowledged records
         may be lost: the replica on the node `candidate`, or the first one that is there. Brokers
@@ -344,23 +346,46 @@ class Admin(ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
 
     # The cluster
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """Return the id of the cluster, its controller and its brokers. Raises `TimedOut`."""
+    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterDescription:
+        """Return the id of the cluster, its controller and its brokers. Raises `TimedOut`.
+
+        With `include_fenced` also brokers that are away, as far as the brokers return them
+        (Kafka 4.0 and later), until `unregister_broker` takes them out.
+        """
 
         async def attempt() -> ClusterDescription:
-            request = DescribeClusterRequest(include_cluster_authorized_operations=False)
+            request = DescribeClusterRequest(
+                include_cluster_authorized_operations=False, include_fenced_brokers=include_fenced
+            )
             answer = await self._cluster.ask(None, DESCRIBE_CLUSTER, request)
             self._check(answer.error_code, "describing the cluster", answer.error_message)
             return ClusterDescription(
                 answer.cluster_id,
                 answer.controller_id,
                 tuple(
-                    BrokerDescription(broker.broker_id, broker.host, broker.port, broker.rack)
+                    BrokerDescription(
+                        broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced
+                    )
                     for broker in answer.brokers
                 ),
             )
 
         return await self._cluster.retrying("describing the cluster", attempt)
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """Forget a broker that is away and will not come back.
+
+        Raises `Refused` if there is no such broker; Odradek refuses also one that is alive or has
+        replicas. Raises `TimedOut`.
+        """
+        doing = f"forgetting broker {node_id}"
+        request = UnregisterBrokerRequest(broker_id=node_id)
+
+        async def attempt() -> None:
+            answer = await self._cluster.ask(await self._controller(), UNREGISTER_BROKER, request)
+            self._check(answer.error_code, doing, answer.error_message)
+
+        await self._cluster.retrying(doing, attempt)
 
     async def _controller(self) -> int | None:
         """Return the node id of the controller, which changes topics; None if it is not known.

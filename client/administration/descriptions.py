@@ -5,13 +5,16 @@ aborts. They come in tagged fields of Kafka's responses. Other brokers leave the
 values are None. Names of times and durations end in `_ms`; times are milliseconds since 1970.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.types import TopicPartition
+from odradek.late import dataclass
 
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """The states in which a transactional id has a transaction that has not ended."""
+
+NO_TIMEOUT_MS: Final = 2**31 - 1
+"""The time-out with which Kafka describes a transaction of two phases, which it never aborts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,8 @@ class TransactionDescription:
         if self.times_out_in_ms is not None:
             return self.times_out_in_ms
         age_ms = self.age_ms if self.state == "Ongoing" else None
-        return None if age_ms is None or self.has_odradek_fields else self.timeout_ms - age_ms
+        is_endless = self.has_odradek_fields or self.timeout_ms == NO_TIMEOUT_MS
+        return None if age_ms is None or is_endless else self.timeout_ms - age_ms
 
     @property
     def has_odradek_fields(self) -> bool:
@@ -126,6 +130,11 @@ class PartitionProducers:
     pinning_producer_id: int | None = None
 
     @property
+    def has_odradek_fields(self) -> bool:
+        """True if the broker sent the fields that only Odradek has."""
+        return self.log_end_offset is not None
+
+    @property
     def pinning(self) -> ProducerDescription | None:
         """The producer whose transaction holds the last stable offset back; None without one."""
         if self.pinning_producer_id is not None:
@@ -153,14 +162,17 @@ class Pin:
     records_behind: int
     """The number of offsets from `start_offset` to the end, with markers."""
     transactional_id: str | None
-    """None if no coordinator has the producer. Then nothing will end its transaction."""
+    """None if no coordinator has shown an id with this producer id."""
     state: str | None
+    """None if it is not known, or if the transaction hangs."""
     client_id: str | None
     client_host: str | None
     age_ms: int | None
     remaining_ms: int | None
     """The time until the broker aborts it; None if it will not, or if it is not known."""
     timeout_ms: int | None
+    is_hanging: bool = False
+    """True if no coordinator has the transaction. Then nothing will end it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

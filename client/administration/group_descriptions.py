@@ -1,9 +1,9 @@
 """The values that describe consumer groups to an administrator."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.client.types import TopicPartition
+from odradek.late import dataclass
 
 
 class GroupListing(NamedTuple):

@@ -1,22 +1,29 @@
-"""Administration of what partitions keep: the part of `Admin` that deletes records."""
+"""Administration of what partitions keep: records that are deleted, and sizes on disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from odradek.client.administration.many import PARTITIONS_PER_REQUEST, gather, leaders
+from odradek.client.administration.many import PARTITIONS_PER_REQUEST, all_of, gather, leaders
+from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.errors import OdradekError, OffsetOutOfRange, code_of, error_for
-from odradek.client.types import TopicPartition, by_topic
+from odradek.client.types import LogDirectory, TopicPartition, by_topic, numbers_by_topic
 from odradek.protocol.apis.delete_records import (
     DELETE_RECORDS,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
+)
+from odradek.protocol.apis.log_dirs import (
+    DESCRIBE_LOG_DIRS,
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
 )
 from odradek.protocol.errors import ErrorCode
 
@@ -88,6 +95,68 @@ class LogAdmin:
             if isinstance(start, OdradekError):
                 raise _with_done(start, len(starts))
         return starts
+
+    @bounded("reading the sizes of logs")
+    async def describe_log_dirs(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[LogDirectory | OdradekError]:
+        """Return the log directories of all brokers, with the bytes that replicas take in them.
+
+        Of all partitions, or of these. A broker that fails has its error in the list. Raises
+        `TimedOut`.
+        """
+        cluster = self._cluster
+        topics = None
+        if partitions is not None:
+            wanted = numbers_by_topic([TopicPartition(*partition) for partition in partitions])
+            topics = tuple(
+                DescribableLogDirTopic(topic=name, partitions=tuple(numbers))
+                for name, numbers in wanted.items()
+            )
+        request = DescribeLogDirsRequest(topics=topics)
+
+        async def ask(node_id: int) -> list[LogDirectory]:
+            answer = await cluster.ask(node_id, DESCRIBE_LOG_DIRS, request)
+            return _directories(cluster, node_id, answer)
+
+        async def refresh() -> None:
+            await cluster.refresh()
+
+        await cluster.retrying("reading the sizes of logs", refresh)
+        nodes = sorted(cluster.metadata.nodes)
+        answers = await all_of({node_id: partial(ask, node_id) for node_id in nodes})
+        found: list[LogDirectory | OdradekError] = []
+        for answer in answers.values():
+            found += [answer] if isinstance(answer, OdradekError) else answer
+        return found
+
+
+def _directories(
+    cluster: Cluster, node_id: int, answer: DescribeLogDirsResponse
+) -> list[LogDirectory]:
+    doing = f"reading the sizes of logs on broker {node_id}"
+    cluster.check(answer.error_code, doing)
+    for result in answer.results:
+        cluster.check(result.error_code, f"{doing} in {result.log_dir}")
+    return [
+        LogDirectory(
+            node_id=node_id,
+            path=result.log_dir,
+            total_bytes=_known(result.total_bytes),
+            usable_bytes=_known(result.usable_bytes),
+            sizes={
+                TopicPartition(topic.name, partition.partition_index): partition.partition_size
+                for topic in result.topics
+                for partition in topic.partitions
+                if not partition.is_future_key
+            },
+        )
+        for result in answer.results
+    ]
+
+
+def _known(size: int) -> int | None:
+    return None if size < 0 else size
 
 
 def _with_done(error: OdradekError, count: int) -> OdradekError:

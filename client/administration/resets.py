@@ -1,13 +1,13 @@
 """The offsets that a group is reset to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.offsets import list_offsets
 from odradek.client.errors import Refused
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from odradek.late import dataclass
 
 NONE_AFTER: Final = -1
 """The offset that ListOffsets returns if all records are older than a time."""

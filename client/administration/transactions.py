@@ -3,8 +3,8 @@
 `who_pins` and `find_hanging` combine the answers of several brokers.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from odradek.client.administration import requests
 from odradek.client.administration.descriptions import (
@@ -16,17 +16,18 @@ from odradek.client.administration.descriptions import (
     TransactionDescription,
     TransactionListing,
 )
+from odradek.client.administration.pins import Pins, find_pins, transactional_ids
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.cluster.offsets import list_offsets
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.types import LATEST, TopicPartition
+from odradek.client.types import TopicPartition
 from odradek.protocol.errors import ErrorCode
 
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 """Kafka's default of transaction.max.timeout.ms. A healthy transaction is not open for longer."""
 
+T = TypeVar("T")
 Described = dict[str, TransactionDescription | OdradekError]
 Producers = dict[TopicPartition, PartitionProducers | OdradekError]
 
@@ -135,7 +136,8 @@ class TransactionAdmin:
     ) -> dict[TopicPartition, Pin | None]:
         """Return the transaction that holds back the last stable offset of each partition, or None.
 
-        Raises `Refused` for a topic or a partition that does not exist, `TimedOut`.
+        What a broker does not return, or may not, is None in a `Pin`. Raises `Refused` for a topic
+        or a partition that does not exist, or whose producers may not be described; `TimedOut`.
         """
         wanted = await self._partitions_of(topic)
         if partition is not None:
@@ -146,16 +148,12 @@ class TransactionAdmin:
                     code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 )
             wanted = [TopicPartition(topic, partition)]
-        found = _values(await self.describe_producers(wanted))
-        pinning = {name: answer.pinning for name, answer in found.items()}
-        pinned = {name: producer for name, producer in pinning.items() if producer is not None}
-        ids = await self._transactional_ids(pinned.values())
-        described = await self.describe_transactions(*ids.values())
-        ends = await self._ends([found[name] for name in pinned])
-        return {
-            name: _pin(name, pinned[name], ends[name], ids, described) if name in pinned else None
-            for name in wanted
-        }
+        return _values(await self.find_pins(wanted))
+
+    @bounded("looking for transactions that hold readers back")
+    async def find_pins(self, partitions: Iterable[TopicPartition]) -> Pins:
+        """Return the same for any partitions, and the error of a partition as a value."""
+        return await find_pins(self._cluster, partitions)
 
     @bounded("looking for hanging transactions")
     async def find_hanging(
@@ -181,7 +179,7 @@ class TransactionAdmin:
             if producer.transaction_start_offset is not None
             and now_ms - producer.last_timestamp_ms > max_timeout_ms
         ]
-        ids = await self._transactional_ids([producer for _, producer in candidates])
+        ids = await transactional_ids(self._cluster, [producer for _, producer in candidates])
         described = await self.describe_transactions(*ids.values())
         hanging = [
             _hanging(name, producer, now_ms, ids.get(producer.producer_id), reason)
@@ -197,25 +195,6 @@ class TransactionAdmin:
             if transaction.partition in after
             and _is_still_open(transaction, after[transaction.partition])
         ]
-
-    async def _transactional_ids(self, producers: Iterable[ProducerDescription]) -> dict[int, str]:
-        """Return the transactional ids by producer id, from the leaders and the coordinators."""
-        wanted = {producer.producer_id: producer.transactional_id for producer in producers}
-        known = {number: name for number, name in wanted.items() if name is not None}
-        unknown = sorted(wanted.keys() - known.keys())
-        if unknown:
-            listed = await self.list_transactions(producer_ids=unknown)
-            known |= {
-                transaction.producer_id: transaction.transactional_id for transaction in listed
-            }
-        return known
-
-    async def _ends(self, found: Sequence[PartitionProducers]) -> dict[TopicPartition, int]:
-        """Return the end of each log. If DescribeProducers has not returned it, use ListOffsets."""
-        ends = {answer.partition: answer.log_end_offset for answer in found}
-        missing = {name: LATEST for name, end in ends.items() if end is None}
-        asked = await list_offsets(self._cluster, missing, "read_uncommitted")
-        return {name: asked[name].offset if end is None else end for name, end in ends.items()}
 
     async def _all_partitions(self) -> list[TopicPartition]:
         async def attempt() -> list[TopicPartition]:
@@ -242,8 +221,8 @@ class TransactionAdmin:
         return await self._cluster.retrying(f"looking for the topic {topic!r}", attempt)
 
 
-def _values(found: Producers) -> dict[TopicPartition, PartitionProducers]:
-    values: dict[TopicPartition, PartitionProducers] = {}
+def _values(found: Mapping[TopicPartition, T | OdradekError]) -> dict[TopicPartition, T]:
+    values: dict[TopicPartition, T] = {}
     for name, answer in found.items():
         if isinstance(answer, OdradekError):
             raise answer.copy()
@@ -259,34 +238,6 @@ def _without_deleted(found: Producers) -> Producers:
         if not isinstance(answer, OdradekError)
         or answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
-
-
-def _pin(
-    partition: TopicPartition,
-    producer: ProducerDescription,
-    end_offset: int,
-    ids: dict[int, str],
-    described: Described,
-) -> Pin:
-    transactional_id = ids.get(producer.producer_id)
-    found = described.get(transactional_id or "")
-    about = found if isinstance(found, TransactionDescription) and found.is_open else None
-    start_offset = producer.transaction_start_offset or 0
-    return Pin(
-        partition=partition,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        start_offset=start_offset,
-        end_offset=end_offset,
-        records_behind=max(end_offset - start_offset, 0),
-        transactional_id=transactional_id,
-        state=about.state if about else None,
-        client_id=producer.client_id or (about.client_id if about else None),
-        client_host=producer.client_host or (about.client_host if about else None),
-        age_ms=about.age_ms if about else None,
-        remaining_ms=about.remaining_ms if about else None,
-        timeout_ms=about.timeout_ms if about else None,
-    )
 
 
 def _why_hanging(

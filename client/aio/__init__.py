@@ -4,9 +4,12 @@
         async with producer.transaction() as transaction:
             await transaction.send("refunds", b"...")
 
-The clients run on trio in the daemon thread of the blocking clients (`blocking/loop.py`), all of a
-process in one. A client belongs to no event loop: the event loops of several threads may use it. It
-cannot be used after a fork: make a new one in the child process.
+A client may outlive a block, as in a web application or a notebook: its first use opens it, or
+`await producer.open()`, and `await producer.close()` closes it. docs/services.md has examples.
+
+All asyncio and blocking clients of a process run on trio in one daemon thread
+(`blocking/loop.py`). A client belongs to no event loop: the event loops of several threads may use
+it. It cannot be used after a fork: make a new one in the child process.
 
 If a task is cancelled, by `asyncio.timeout` too, the call that it waits for is cancelled in that
 thread, and what was sent before stays sent. Callbacks of the program (`on_delivery`) are called in
@@ -15,72 +18,84 @@ run in the thread of the event loop, too. The functions in options (`partitioner
 `offload`) are called in trio's thread.
 """
 
-from odradek.client.administration.descriptions import (
-    HangingTransaction,
-    PartitionProducers,
-    Pin,
-    ProducerDescription,
-    ProducerIdAndEpoch,
-    TransactionDescription,
-    TransactionListing,
-)
-from odradek.client.administration.group_descriptions import (
-    GroupDescription,
-    GroupLag,
-    GroupListing,
-    GroupMemberDescription,
-    OffsetReset,
-)
-from odradek.client.administration.moves import PartitionMove
-from odradek.client.administration.resets import ResetTo
-from odradek.client.aio.admin import Admin
-from odradek.client.aio.consumer import Consumer
-from odradek.client.aio.delivery import Delivery
-from odradek.client.aio.producer import Producer
-from odradek.client.aio.transaction import Transaction
-from odradek.client.aio.transaction_group import TransactionGroup
-from odradek.client.consuming.deserializing import PoisonRecord
-from odradek.client.errors import (
-    Aborted,
-    BufferFull,
-    Closed,
-    Disconnected,
-    Fatal,
-    Fenced,
-    OdradekError,
-    OffsetOutOfRange,
-    Rebalanced,
-    Refused,
-    Retriable,
-    TimedOut,
-)
-from odradek.client.producing.detached import DetachedTransaction
-from odradek.client.producing.prepared import Completion, PreparedTransaction
-from odradek.client.types import (
-    BrokerDescription,
-    ClusterDescription,
-    ConfigEntry,
-    ConsumerRecord,
-    FetchedBatch,
-    GroupBounds,
-    GroupMetadata,
-    Header,
-    NewTopic,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionDescription,
-    RecordMetadata,
-    SubscriptionPattern,
-    TopicDescription,
-    TopicPartition,
-    TransactionPart,
-)
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.public_names import SHARED
+from odradek.late import late_names
+
+if TYPE_CHECKING:
+    from odradek.client.administration.descriptions import (
+        HangingTransaction,
+        PartitionProducers,
+        Pin,
+        ProducerDescription,
+        ProducerIdAndEpoch,
+        TransactionDescription,
+        TransactionListing,
+    )
+    from odradek.client.administration.group_descriptions import (
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupMemberDescription,
+        OffsetReset,
+    )
+    from odradek.client.administration.moves import PartitionMove
+    from odradek.client.administration.resets import ResetTo
+    from odradek.client.aio.admin import Admin
+    from odradek.client.aio.consumer import Consumer
+    from odradek.client.aio.delivery import Delivery
+    from odradek.client.aio.producer import Producer
+    from odradek.client.aio.transaction import Transaction
+    from odradek.client.aio.transaction_group import TransactionGroup
+    from odradek.client.aio.transaction_pool import TransactionPool
+    from odradek.client.errors import (
+        Aborted,
+        BufferFull,
+        Busy,
+        Closed,
+        Disconnected,
+        Fatal,
+        Fenced,
+        OdradekError,
+        OffsetOutOfRange,
+        Rebalanced,
+        Refused,
+        Retriable,
+        TimedOut,
+    )
+    from odradek.client.producing.detached import DetachedTransaction
+    from odradek.client.producing.forwarding import Origin, origin_of
+    from odradek.client.producing.prepared import Completion, PreparedTransaction
+    from odradek.client.serialization import PoisonRecord, SerializationContext
+    from odradek.client.types import (
+        BrokerDescription,
+        ClusterDescription,
+        ConfigEntry,
+        ConsumerRecord,
+        FetchedBatch,
+        GroupBounds,
+        GroupMetadata,
+        Header,
+        LogDirectory,
+        NewTopic,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionDescription,
+        RecordMetadata,
+        Serialized,
+        SubscriptionPattern,
+        TopicDescription,
+        TopicPartition,
+        TransactionPart,
+    )
 
 __all__ = [
     "Aborted",
     "Admin",
     "BrokerDescription",
     "BufferFull",
+    "Busy",
     "Closed",
     "ClusterDescription",
     "Completion",
@@ -101,12 +116,14 @@ __all__ = [
     "GroupMetadata",
     "HangingTransaction",
     "Header",
+    "LogDirectory",
     "NewTopic",
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "OffsetReset",
+    "Origin",
     "PartitionDescription",
     "PartitionMove",
     "PartitionProducers",
@@ -121,6 +138,8 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "SerializationContext",
+    "Serialized",
     "SubscriptionPattern",
     "TimedOut",
     "TopicDescription",
@@ -130,4 +149,19 @@ __all__ = [
     "TransactionGroup",
     "TransactionListing",
     "TransactionPart",
+    "TransactionPool",
+    "origin_of",
 ]
+
+OWN_NAMES: Final = {
+    "odradek.client.aio.admin": ("Admin",),
+    "odradek.client.aio.consumer": ("Consumer",),
+    "odradek.client.aio.delivery": ("Delivery",),
+    "odradek.client.aio.producer": ("Producer",),
+    "odradek.client.aio.transaction": ("Transaction",),
+    "odradek.client.aio.transaction_group": ("TransactionGroup",),
+    "odradek.client.aio.transaction_pool": ("TransactionPool",),
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = late_names(__name__, {**SHARED, **OWN_NAMES})

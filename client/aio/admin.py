@@ -7,14 +7,16 @@ from odradek.client.administration.admin import Admin as TrioAdmin
 from odradek.client.aio.crossing import Caller
 from odradek.client.aio.hosted import Aio, aio
 from odradek.client.blocking.hosted import Hosted
-from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap
+from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap, read_options
 
 
 class Admin(Aio[TrioAdmin]):
     """`odradek.client.Admin` for asyncio programs."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
-        ClientConfig(**options)  # raises here for a wrong option, not on entering
+        read_options(
+            ClientConfig, type(self).__name__, options
+        )  # raises here for a wrong option, not on entering
         parse_bootstrap(bootstrap)
         self._caller = Caller()
         self._hosted = Hosted(lambda: TrioAdmin(bootstrap, **options))
@@ -30,6 +32,7 @@ class Admin(Aio[TrioAdmin]):
     elect_leader = aio(TrioAdmin.elect_leader)
     log_ends = aio(TrioAdmin.log_ends)
     delete_records = aio(TrioAdmin.delete_records)
+    describe_log_dirs = aio(TrioAdmin.describe_log_dirs)
     move_partitions = aio(TrioAdmin.move_partitions)
     list_moves = aio(TrioAdmin.list_moves)
     list_offsets = aio(TrioAdmin.list_offsets)
@@ -43,6 +46,7 @@ class Admin(Aio[TrioAdmin]):
     alter_broker_configs = aio(TrioAdmin.alter_broker_configs)
     alter_cluster_configs = aio(TrioAdmin.alter_cluster_configs)
     describe_cluster = aio(TrioAdmin.describe_cluster)
+    unregister_broker = aio(TrioAdmin.unregister_broker)
 
     list_groups = aio(TrioAdmin.list_groups)
     describe_groups = aio(TrioAdmin.describe_groups)
@@ -61,4 +65,5 @@ class Admin(Aio[TrioAdmin]):
     fence_producers = aio(TrioAdmin.fence_producers)
     force_terminate_transaction = aio(TrioAdmin.force_terminate_transaction)
     who_pins = aio(TrioAdmin.who_pins)
+    find_pins = aio(TrioAdmin.find_pins)
     find_hanging = aio(TrioAdmin.find_hanging)

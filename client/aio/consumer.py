@@ -1,9 +1,8 @@
 """Consuming with asyncio. Lists of records cross to the program's thread, not records."""
 
 import contextlib
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Generic, Self, Unpack
 
@@ -11,23 +10,26 @@ import trio
 
 from odradek.client.aio.crossing import Caller, is_under_asyncio
 from odradek.client.aio.hosted import Aio, Reason, aio
+from odradek.client.arguments import in_ms, named
 from odradek.client.blocking.consumer import Consumer as BlockingConsumer
 from odradek.client.config import ConsumerOptions
 from odradek.client.consuming.consumer import Consumer as TrioConsumer
-from odradek.client.consuming.deserializing import OnError
+from odradek.client.consuming.deserializing import settled
 from odradek.client.errors import Closed
 from odradek.client.grouping.membership import OnPartitions
+from odradek.client.grouping.topics import checked
+from odradek.client.serialization import Deserializer, OnError
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
     Key,
     OffsetAndMetadata,
-    SubscriptionPattern,
     TopicPartition,
     Topics,
     Value,
 )
+from odradek.late import dataclass
 
 
 @dataclass(slots=True)
@@ -58,8 +60,8 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_deserializer: Callable[[bytes], Key] | None = None,
-        value_deserializer: Callable[[bytes], Value] | None = None,
+        key_deserializer: Deserializer[Key] | None = None,
+        value_deserializer: Deserializer[Value] | None = None,
         on_error: OnError | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -79,8 +81,8 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
 
     @property
     def _open(self) -> BlockingConsumer[Key, Value]:
-        """The blocking consumer behind it. Raises `Closed` before this object is entered."""
-        _ = self._hosted.entered
+        """The blocking consumer behind it, open. To open it waits for no broker."""
+        self._hosted.enter()
         return self._behind
 
     async def _leave(self, reason: Reason) -> None:
@@ -114,9 +116,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         The callbacks, plain or async functions, run in the event loop that calls `subscribe`.
         """
         behind = self._open
-        names = (
-            topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
-        )
+        names = checked(topics)
         behind._follow_progress()
         behind._do(
             partial(
@@ -192,7 +192,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
 
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
-        name = TopicPartition(*partition)
+        name = named(partition)
         known = self._open.positions().get(name)
         return await self._call(self._behind._async.position, name) if known is None else known
 
@@ -220,13 +220,14 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
 
         At most `max_records`; errors as in `odradek.client.Consumer`.
         """
+        in_ms(timeout_ms)
         behind = self._open
         if behind._async._has_duty:
             behind._serve()
-        if behind._run_index >= len(behind._run):
-            poll = partial(behind._async.poll, max_records=max_records)
+        if behind._run.is_over:
+            poll = partial(behind._async._poll, max_records=max_records)
             await self._call(self._keep, poll, timeout_ms)
-        return behind._rest_of_run(max_records)
+        return await settled(partial(behind._run.rest, max_records))
 
     async def _keep(
         self, take: Callable[[float], Awaitable[list[ConsumerRecord]]], timeout_ms: float
@@ -237,13 +238,13 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         reading, wait for it: what it has taken must not be replaced before it is returned. `take`
         is called with the time that is left, and keeps it: a callback may take longer.
         """
-        behind = self._behind
+        run = self._behind._run
         left_ms = await self._wait_for_turn(timeout_ms)
         if left_ms is None:
             return
         try:
-            if behind._run_index >= len(behind._run):
-                await behind._keep(partial(take, left_ms))
+            if run.is_over:
+                await run.keep(partial(take, left_ms))
         finally:
             self._turn.release()
 
@@ -260,6 +261,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         self, timeout_ms: float = 500, max_bytes: int | None = None
     ) -> list[FetchedBatch]:
         """Return whole record batches as they are stored; see `odradek.client.Consumer`."""
+        in_ms(timeout_ms)
         self._open._give_back_run()
         loan = _Loan()
         try:
@@ -284,7 +286,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         loan.has_turn = True
         consumer = self._behind._async
         before = consumer.positions()
-        batches = await consumer.fetch_batches(left_ms, max_bytes)
+        batches = await consumer._fetch_batches(left_ms, max_bytes)
         for batch in reversed(batches):
             name = TopicPartition(batch.topic, batch.partition)
             loan.begins[name] = before.get(name, batch.header.base_offset)
@@ -316,14 +318,14 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
 
     async def __anext__(self) -> ConsumerRecord[Key, Value]:
         behind = self._open
-        consumer = behind._async
+        consumer, run = behind._async, behind._run
         while True:
-            if behind._run_index >= len(behind._run):
+            if run.index >= len(run.records):
                 await self._call(self._keep, lambda _: consumer.wait_for_records(), float("inf"))
             elif consumer._has_duty:
                 behind._serve()
             else:
-                record = behind._next_of_run()
+                record = await settled(run.next)
                 if record is not None:
                     return record
 

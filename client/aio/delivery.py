@@ -13,7 +13,7 @@ from odradek.client.types import RecordMetadata
 class Tells(Protocol):
     """The method of a producer that its deliveries call."""
 
-    async def _told(self, delivery: "Delivery") -> None: ...
+    async def _wait_told(self, delivery: "Delivery") -> None: ...
 
 
 class Waiter:
@@ -58,7 +58,7 @@ class Delivery(QueuedDelivery):
     async def wait(self) -> None:
         """Wait until the record has an outcome. Does not raise the record's error."""
         if not self.is_done:
-            await self._producer._told(self)
+            await self._producer._wait_told(self)
 
     def _wake_all(self) -> None:
         """Wake the tasks that wait. It is called in trio's thread, once the delivery is done."""

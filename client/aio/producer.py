@@ -15,7 +15,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Final, Generic, Unpack
+from typing import Any, Final, Unpack
 
 from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.aio.delivery import Delivery, Waiter
@@ -24,12 +24,22 @@ from odradek.client.aio.transaction import Transaction
 from odradek.client.blocking.delivery import Queued
 from odradek.client.blocking.producer import QUEUED_MAX
 from odradek.client.blocking.producer import Producer as BlockingProducer
-from odradek.client.config import KIB, MIB, ProducerConfig, ProducerOptions
+from odradek.client.config import KIB, MIB, ProducerConfig, ProducerOptions, read_options
 from odradek.client.errors import Closed, Refused
+from odradek.client.producing.forwarding import Forwards
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import Producer as TrioProducer
 from odradek.client.producing.record_checks import RECORD_OVERHEAD_BYTES
-from odradek.client.types import Header, Key, OnDelivery, Value
+from odradek.client.serialization import Serializer
+from odradek.client.types import (
+    Header,
+    Key,
+    OnDelivery,
+    RecordMetadata,
+    RecordOptions,
+    Serialized,
+    Value,
+)
 
 QUEUED_BYTES_MAX: Final = 1 * MIB
 """The bytes of records (or the producer's `buffer_bytes`, if they are fewer) in the queue."""
@@ -37,7 +47,7 @@ TURN_BYTES: Final = 64 * KIB
 """The bytes of records that are sent before other tasks of the event loop run."""
 
 
-class Producer(Aio[TrioProducer], Generic[Key, Value]):
+class Producer(Aio[TrioProducer], Forwards[Key, Value]):
     """`odradek.client.Producer` for asyncio programs.
 
     async with Producer("127.0.0.1:9092") as producer:
@@ -49,11 +59,11 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_serializer: Callable[[Key], bytes] | None = None,
-        value_serializer: Callable[[Value], bytes] | None = None,
+        key_serializer: Serializer[Key] | None = None,
+        value_serializer: Serializer[Value] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        config = ProducerConfig(**options)
+        config = read_options(ProducerConfig, type(self).__name__, options)
         self._behind = BlockingProducer(
             bootstrap, key_serializer=key_serializer, value_serializer=value_serializer, **options
         )
@@ -78,8 +88,8 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
     ) -> None:
         behind = self._behind
         try:
-            if exc is None and behind._queue:
-                await self._call(behind._handed_over)
+            if behind._queue and behind._config.sends_rest(exc):
+                await self._call(behind._hand_over_rest, exc)
         except BaseException as interrupted:  # cancelled: do not wait for the rest
             await self._leave((type(interrupted), interrupted, interrupted.__traceback__))
             raise
@@ -112,15 +122,15 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
     async def send(
         self,
         topic: str,
-        value: Value | None,
+        value: Value | Serialized | None,
         *,
-        key: Key | None = None,
+        key: Key | Serialized | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Give a record to the producer. Await the returned `Delivery` for its metadata.
+        """Queue a record to be sent. Await the returned `Delivery` for its metadata.
 
         Awaiting it also raises the error of a record that cannot be sent. `on_delivery` is called
         exactly once, in the thread of the event loop that called `send`. If `send` raises, it has
@@ -130,34 +140,42 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
         Options as in `odradek.client.Producer.send`.
         """
         behind = self._behind
+        sent_key: Any = key
+        sent_value: Any = value
         try:
             outbox = self._caller.outbox()
-            self._check_ready(outbox)
-            encoded_key, encoded_value = behind._serialized(topic, key, value)
+            if self._needs_check(outbox):
+                await self._opened()
+                behind._check_ready()
             transaction = behind._transaction
+            if behind._serializers.is_needed:
+                sent_key, sent_value, headers = await behind._serializers.encode(
+                    topic, key, value, headers
+                )
             if self._turn_bytes >= TURN_BYTES:
                 self._turn_bytes = 0
                 await asyncio.sleep(0)
             while self._unconfirmed_bytes >= self._queued_bytes_max or self._is_full:
-                await self._call(behind._handed_over)
+                await self._call(behind._wait_handed_over)
                 if not behind._queue:
                     self._unconfirmed_bytes = 0
             if behind._transaction is not transaction:
                 raise Refused("the transaction has ended while a record of it waited to be taken")
-            self._check_ready(outbox)
+            if self._needs_check(outbox):
+                behind._check_ready()
         except BaseException as error:
             if on_delivery is not None:
                 call_back(on_delivery, None, known_error(error))
             raise
         delivery = Delivery(self)
-        size_bytes = RECORD_OVERHEAD_BYTES + _size(encoded_value) + _size(encoded_key)
+        size_bytes = RECORD_OVERHEAD_BYTES + _size(sent_value) + _size(sent_key)
         self._unconfirmed_bytes += size_bytes
         self._turn_bytes += size_bytes
         behind._queue.append(
             Queued(
                 topic,
-                _fixed(encoded_value),
-                _fixed(encoded_key),
+                _fixed(sent_value),
+                _fixed(sent_key),
                 headers,
                 partition,
                 timestamp_ms,
@@ -172,7 +190,7 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
         return delivery
 
     def _wake(self) -> None:
-        """Let trio's thread take what was queued and awaited in a turn of the event loop."""
+        """Wake trio's thread for what was queued and awaited in a turn of the event loop."""
         with contextlib.suppress(Closed):  # calls and waits raise it
             self._hosted.entered.run_soon(self._take)
 
@@ -189,11 +207,19 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
     def _is_full(self) -> bool:
         return len(self._behind._queue) > QUEUED_MAX
 
-    def _check_ready(self, outbox: Outbox) -> None:
+    def _needs_check(self, outbox: Outbox) -> bool:
+        """Return True if a record may not be queued without a look at the producer's state."""
         behind = self._behind
-        if behind._is_transactional or behind._is_drained or not outbox.is_turn_watched:
-            _ = self._hosted.entered
-            behind._check_ready()
+        return behind._is_transactional or behind._is_drained or not outbox.is_turn_watched
+
+    async def send_and_wait(
+        self, topic: str, value: Value | Serialized | None, **options: Unpack[RecordOptions[Key]]
+    ) -> RecordMetadata:
+        """Send a record, wait until it is stored, and return where. Raises the record's error.
+
+        Options as in `send`. Many records are sent faster with `send`, which does not wait.
+        """
+        return await (await self.send(topic, value, **options))
 
     async def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
@@ -213,40 +239,35 @@ class Producer(Aio[TrioProducer], Generic[Key, Value]):
     partitions_for = aio(TrioProducer.partitions_for)
     complete = aio(TrioProducer.complete)
 
-    def transaction(self) -> Transaction[Key, Value]:
+    def transaction(self, *, wait_ms: float = 0) -> Transaction[Key, Value]:
         """Return a transaction, to use with `async with`.
 
-        Raises `Refused` without transactional id.
+        With `wait_ms`, entering it waits for another task's transaction; see
+        `odradek.client.Producer.transaction`. Raises `Refused` without transactional id.
         """
-        _ = self._hosted.entered
-        return Transaction(self._behind.transaction(), self)
+        return Transaction(self._behind.transaction(wait_ms=wait_ms), self)
 
     @property
     def transactional_id(self) -> str | None:
         """The name under which this producer has transactions; None without transactions."""
-        return self._open.transactional_id
+        return self._behind.transactional_id
 
     @property
     def producer_id(self) -> int:
         """The id that the broker gave this producer; -1 as long as none was needed."""
-        return self._open.producer_id
+        return self._behind.producer_id
 
     @property
     def producer_epoch(self) -> int:
         """The epoch of the producer id; -1 as long as no id was needed."""
-        return self._open.producer_epoch
+        return self._behind.producer_epoch
 
     @property
     def transaction_version(self) -> int:
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
-        return self._open.transaction_version
+        return self._behind.transaction_version
 
-    @property
-    def _open(self) -> TrioProducer:
-        _ = self._hosted.entered
-        return self._hosted.resource
-
-    async def _told(self, delivery: Delivery) -> None:
+    async def _wait_told(self, delivery: Delivery) -> None:
         """Wait until trio's thread has told that the delivery is done."""
         loop = self._hosted.entered
         outbox = self._caller.outbox()

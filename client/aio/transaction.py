@@ -2,18 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, Self, TypeVar, TypeVarTuple, Unpack
 
 from odradek.client.aio.crossing import is_under_asyncio
 from odradek.client.aio.delivery import Delivery
 from odradek.client.blocking.transaction import Transaction as BlockingTransaction
 from odradek.client.producing.detached import DetachedTransaction
+from odradek.client.producing.forwarding import Forwards
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.types import (
     GroupMetadata,
     Key,
     OffsetAndMetadata,
     RecordOptions,
+    Serialized,
     TopicPartition,
     Value,
 )
@@ -28,7 +30,10 @@ class SendsAndCalls(Protocol[KeySent, ValueSent]):
     """The methods of a producer that its transactions call."""
 
     async def send(
-        self, topic: str, value: ValueSent | None, **options: Unpack[RecordOptions[KeySent]]
+        self,
+        topic: str,
+        value: ValueSent | Serialized | None,
+        **options: Unpack[RecordOptions[KeySent]],
     ) -> Delivery: ...
 
     async def send_batch(
@@ -42,7 +47,7 @@ class SendsAndCalls(Protocol[KeySent, ValueSent]):
     def _start_soon(self, task: Callable[[*Args], Awaitable[None]], *args: *Args) -> None: ...
 
 
-class Transaction(Generic[Key, Value]):
+class Transaction(Forwards[Key, Value]):
     """A transaction of a producer: it commits on a clean exit and aborts on an exception.
 
     Cancelling the task is such an exception. A cancelled `commit` goes on in the background.
@@ -64,16 +69,12 @@ class Transaction(Generic[Key, Value]):
 
     async def __aenter__(self) -> Self:
         try:
-            await self._producer._call(self._begin)
+            await self._producer._call(self._behind._begin)
         except BaseException as error:  # it may have begun at the moment of a cancellation
-            if self._behind._producer._transaction is self._behind:
+            if self._behind._is_current:
                 await self.__aexit__(type(error), error, error.__traceback__)
             raise
         return self
-
-    async def _begin(self) -> None:
-        await self._behind._inner.__aenter__()
-        self._behind._producer._transaction = self._behind
 
     async def __aexit__(
         self,
@@ -82,7 +83,7 @@ class Transaction(Generic[Key, Value]):
         traceback: TracebackType | None,
     ) -> None:
         behind = self._behind
-        behind._producer._transaction = None
+        behind._let_go()
         if not is_under_asyncio():  # the event loop was closed, and the coroutine is destroyed
             self._producer._start_soon(behind._leave, exc_type, exc, traceback)
             return
@@ -94,7 +95,7 @@ class Transaction(Generic[Key, Value]):
             exc.add_note(f"Leaving the transaction failed as well: {error}")
 
     async def send(
-        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
+        self, topic: str, value: Value | Serialized | None, **options: Unpack[RecordOptions[Key]]
     ) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self._behind._check_current()

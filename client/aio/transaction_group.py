@@ -17,10 +17,9 @@ class TransactionGroup(Aio[TrioGroup]):
         self, bootstrap: str | Sequence[str], name: str, **options: Unpack[ClientOptions]
     ) -> None:
         parse_bootstrap(bootstrap)
-        made = TrioGroup(bootstrap, name, **options)  # raises here, not on entering
-        self.name: Final = made.name
+        self.name: Final = TrioGroup(bootstrap, name, **options).name  # raises here, not later
         self._caller = Caller()
-        self._hosted = Hosted(lambda: made)
+        self._hosted = Hosted(lambda: TrioGroup(bootstrap, name, **options))
 
     __init__.__doc__ = TrioGroup.__init__.__doc__
 

@@ -4,78 +4,93 @@
         with producer.transaction() as transaction:
             transaction.send("refunds", b"...")
 
-All clients of a process run in one daemon thread (`loop.py`). A client may be used from several
-threads, one call at a time. It cannot be used after a fork: make a new one in the child process.
-Inside a running event loop (of asyncio or trio) it works too, but each call blocks
-that event loop until it returns: import `odradek.client.aio` or `odradek.client` there.
+The first use opens a client, or `open`; `close`, or the end of its block, closes it.
+docs/services.md has examples.
+
+All clients of a process run on trio in one daemon thread (`loop.py`). Several threads may use a
+client; only one of them at a time reads with a consumer. It cannot be used after a fork: make a new
+one in the child process. Inside a running event loop (of asyncio or trio) it works, too, but each
+call blocks that event loop until it returns: import `odradek.client.aio` or `odradek.client` there.
 """
 
-from odradek.client.administration.descriptions import (
-    HangingTransaction,
-    PartitionProducers,
-    Pin,
-    ProducerDescription,
-    ProducerIdAndEpoch,
-    TransactionDescription,
-    TransactionListing,
-)
-from odradek.client.administration.group_descriptions import (
-    GroupDescription,
-    GroupLag,
-    GroupListing,
-    GroupMemberDescription,
-    OffsetReset,
-)
-from odradek.client.administration.moves import PartitionMove
-from odradek.client.administration.resets import ResetTo
-from odradek.client.blocking.admin import Admin
-from odradek.client.blocking.consumer import Consumer
-from odradek.client.blocking.delivery import Delivery
-from odradek.client.blocking.producer import Producer
-from odradek.client.blocking.transaction import Transaction
-from odradek.client.blocking.transaction_group import TransactionGroup
-from odradek.client.consuming.deserializing import PoisonRecord
-from odradek.client.errors import (
-    Aborted,
-    BufferFull,
-    Closed,
-    Disconnected,
-    Fatal,
-    Fenced,
-    OdradekError,
-    OffsetOutOfRange,
-    Rebalanced,
-    Refused,
-    Retriable,
-    TimedOut,
-)
-from odradek.client.producing.detached import DetachedTransaction
-from odradek.client.producing.prepared import Completion, PreparedTransaction
-from odradek.client.types import (
-    BrokerDescription,
-    ClusterDescription,
-    ConfigEntry,
-    ConsumerRecord,
-    FetchedBatch,
-    GroupBounds,
-    GroupMetadata,
-    Header,
-    NewTopic,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-    PartitionDescription,
-    RecordMetadata,
-    SubscriptionPattern,
-    TopicDescription,
-    TopicPartition,
-    TransactionPart,
-)
+from typing import TYPE_CHECKING, Final
+
+from odradek.client.public_names import SHARED
+from odradek.late import late_names
+
+if TYPE_CHECKING:
+    from odradek.client.administration.descriptions import (
+        HangingTransaction,
+        PartitionProducers,
+        Pin,
+        ProducerDescription,
+        ProducerIdAndEpoch,
+        TransactionDescription,
+        TransactionListing,
+    )
+    from odradek.client.administration.group_descriptions import (
+        GroupDescription,
+        GroupLag,
+        GroupListing,
+        GroupMemberDescription,
+        OffsetReset,
+    )
+    from odradek.client.administration.moves import PartitionMove
+    from odradek.client.administration.resets import ResetTo
+    from odradek.client.blocking.admin import Admin
+    from odradek.client.blocking.consumer import Consumer
+    from odradek.client.blocking.delivery import Delivery
+    from odradek.client.blocking.producer import Producer
+    from odradek.client.blocking.transaction import Transaction
+    from odradek.client.blocking.transaction_group import TransactionGroup
+    from odradek.client.blocking.transaction_pool import TransactionPool
+    from odradek.client.errors import (
+        Aborted,
+        BufferFull,
+        Busy,
+        Closed,
+        Disconnected,
+        Fatal,
+        Fenced,
+        OdradekError,
+        OffsetOutOfRange,
+        Rebalanced,
+        Refused,
+        Retriable,
+        TimedOut,
+    )
+    from odradek.client.producing.detached import DetachedTransaction
+    from odradek.client.producing.forwarding import Origin, origin_of
+    from odradek.client.producing.prepared import Completion, PreparedTransaction
+    from odradek.client.serialization import PoisonRecord, SerializationContext
+    from odradek.client.types import (
+        BrokerDescription,
+        ClusterDescription,
+        ConfigEntry,
+        ConsumerRecord,
+        FetchedBatch,
+        GroupBounds,
+        GroupMetadata,
+        Header,
+        LogDirectory,
+        NewTopic,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        PartitionDescription,
+        RecordMetadata,
+        Serialized,
+        SubscriptionPattern,
+        TopicDescription,
+        TopicPartition,
+        TransactionPart,
+    )
 
 __all__ = [
     "Aborted",
     "Admin",
     "BrokerDescription",
     "BufferFull",
+    "Busy",
     "Closed",
     "ClusterDescription",
     "Completion",
@@ -96,12 +111,14 @@ __all__ = [
     "GroupMetadata",
     "HangingTransaction",
     "Header",
+    "LogDirectory",
     "NewTopic",
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRange",
     "OffsetReset",
+    "Origin",
     "PartitionDescription",
     "PartitionMove",
     "PartitionProducers",
@@ -116,6 +133,8 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "SerializationContext",
+    "Serialized",
     "SubscriptionPattern",
     "TimedOut",
     "TopicDescription",
@@ -125,4 +144,19 @@ __all__ = [
     "TransactionGroup",
     "TransactionListing",
     "TransactionPart",
+    "TransactionPool",
+    "origin_of",
 ]
+
+OWN_NAMES: Final = {
+    "odradek.client.blocking.admin": ("Admin",),
+    "odradek.client.blocking.consumer": ("Consumer",),
+    "odradek.client.blocking.delivery": ("Delivery",),
+    "odradek.client.blocking.producer": ("Producer",),
+    "odradek.client.blocking.transaction": ("Transaction",),
+    "odradek.client.blocking.transaction_group": ("TransactionGroup",),
+    "odradek.client.blocking.transaction_pool": ("TransactionPool",),
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = late_names(__name__, {**SHARED, **OWN_NAMES})

@@ -5,14 +5,16 @@ from typing import Unpack
 
 from odradek.client.administration.admin import Admin as AsyncAdmin
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
-from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap
+from odradek.client.config import ClientConfig, ClientOptions, parse_bootstrap, read_options
 
 
 class Admin(Blocking[AsyncAdmin]):
     """`odradek.client.Admin` with plain `with` and without `await`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **options: Unpack[ClientOptions]) -> None:
-        ClientConfig(**options)  # raises here for a wrong option, not at the first use
+        read_options(
+            ClientConfig, type(self).__name__, options
+        )  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncAdmin(bootstrap, **options))
 
@@ -27,6 +29,7 @@ class Admin(Blocking[AsyncAdmin]):
     elect_leader = blocking(AsyncAdmin.elect_leader)
     log_ends = blocking(AsyncAdmin.log_ends)
     delete_records = blocking(AsyncAdmin.delete_records)
+    describe_log_dirs = blocking(AsyncAdmin.describe_log_dirs)
     move_partitions = blocking(AsyncAdmin.move_partitions)
     list_moves = blocking(AsyncAdmin.list_moves)
     list_offsets = blocking(AsyncAdmin.list_offsets)
@@ -40,6 +43,7 @@ class Admin(Blocking[AsyncAdmin]):
     alter_broker_configs = blocking(AsyncAdmin.alter_broker_configs)
     alter_cluster_configs = blocking(AsyncAdmin.alter_cluster_configs)
     describe_cluster = blocking(AsyncAdmin.describe_cluster)
+    unregister_broker = blocking(AsyncAdmin.unregister_broker)
 
     list_groups = blocking(AsyncAdmin.list_groups)
     describe_groups = blocking(AsyncAdmin.describe_groups)
@@ -58,4 +62,5 @@ class Admin(Blocking[AsyncAdmin]):
     fence_producers = blocking(AsyncAdmin.fence_producers)
     force_terminate_transaction = blocking(AsyncAdmin.force_terminate_transaction)
     who_pins = blocking(AsyncAdmin.who_pins)
+    find_pins = blocking(AsyncAdmin.find_pins)
     find_hanging = blocking(AsyncAdmin.find_hanging)

@@ -5,28 +5,30 @@ consumer and others, and what they raise leaves the call.
 """
 
 import inspect
-import re
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar, Unpack
 
+from odradek.client.arguments import all_named, in_ms, named
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.blocking.one_thread import OneThread
-from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap
+from odradek.client.blocking.record_run import RecordRun
+from odradek.client.config import ConsumerConfig, ConsumerOptions, parse_bootstrap, read_options
 from odradek.client.consuming.consumer import Consumer as AsyncConsumer
-from odradek.client.consuming.deserializing import Deserializers, OnError
+from odradek.client.consuming.deserializing import Deserializers, MustWait
 from odradek.client.errors import Closed, Refused
 from odradek.client.grouping.membership import OnPartitions
+from odradek.client.grouping.topics import checked
+from odradek.client.serialization import Deserializer, OnError
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
     Key,
     OffsetAndMetadata,
-    SubscriptionPattern,
     TopicPartition,
     Topics,
     Value,
@@ -45,22 +47,21 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_deserializer: Callable[[bytes], Key] | None = None,
-        value_deserializer: Callable[[bytes], Value] | None = None,
+        key_deserializer: Deserializer[Key] | None = None,
+        value_deserializer: Deserializer[Value] | None = None,
         on_error: OnError | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        ConsumerConfig(**options)  # raises here for a wrong option, not at the first use
+        read_options(
+            ConsumerConfig, type(self).__name__, options
+        )  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         # Dropped as after an exception: the records that it has taken may not be processed.
         self._hosted = Hosted(
             lambda: AsyncConsumer(bootstrap, **options), dropped=Closed("it was dropped")
         )
-        self._run: list[ConsumerRecord] = []
-        """Records that were taken for the program's thread, which deserializes them."""
-        self._run_index = 0
+        self._run = RecordRun(Deserializers(key_deserializer, value_deserializer, on_error))
         self._use = OneThread()
-        self._deserializers = Deserializers(key_deserializer, value_deserializer, on_error)
 
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
 
@@ -113,9 +114,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
 
         The callbacks are plain functions, and run in the thread that polls.
         """
-        names = (
-            topics if isinstance(topics, (str, re.Pattern, SubscriptionPattern)) else list(topics)
-        )
+        names = checked(topics)
         self._follow_progress()
         self._do(
             lambda: self._async.subscribe(
@@ -129,7 +128,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
     def _follow_progress(self) -> None:
         """Connect the trio consumer to the number of its records that the program has got."""
         this = weakref.ref(self)  # what the loop has must not keep a consumer that is dropped
-        self._async._progress = lambda: 0 if (known := this()) is None else known._run_index
+        self._async._progress = lambda: 0 if (known := this()) is None else known._run.index
 
     def _here(self, callback: OnPartitions | None) -> OnPartitions | None:
         """Return the callback as the async consumer awaits it."""
@@ -158,19 +157,19 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         return self._do(self._async.group_metadata)
 
     def _serve(self) -> None:
-        """Do what the group needs of the program between two records, or prepare it for a poll."""
-        if self._run_index >= len(self._run):
+        """Serve the group between two records, or prepare that for a poll."""
+        if self._run.is_over:
             return  # the next poll does it
         if self._do(lambda: self._async._needs_poll):
             self._give_back_run()
         else:
-            self._do(lambda: self._async._store_if_due(self._first_waiting()))
+            self._do(lambda: self._async._store_if_due(self._run.first_waiting()))
 
     # What is read
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions and no others. A partition that was assigned keeps its position."""
-        wanted = list(partitions)
+        wanted = all_named(partitions, "assign")
         with self._in_use():
             self._give_back_run()
             self._do(lambda: self._async.assign(wanted))
@@ -218,13 +217,13 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset that `poll` or the iteration reads next."""
-        name = TopicPartition(*partition)
+        name = named(partition)
         known = self.positions().get(name)
         return self._hosted.loop.call(self._async.position, name) if known is None else known
 
     def positions(self) -> dict[TopicPartition, int]:
         """Return the positions of all assigned partitions, if they are known."""
-        return self._do(lambda: self._async._positions_before(self._first_waiting()))
+        return self._do(lambda: self._async._positions_before(self._run.first_waiting()))
 
     def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what `commit` stores, for `Transaction.send_offsets`.
@@ -232,35 +231,22 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         See `odradek.client.Consumer`. Raises `Refused`.
         """
         with self._in_use():
-            return self._do(lambda: self._async._offsets_before(self._first_waiting()))
+            return self._do(lambda: self._async._offsets_before(self._run.first_waiting()))
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many offsets the positions are behind the ends; see `Consumer.lags`."""
         return self._do(self._lags)
 
     def _lags(self) -> dict[TopicPartition, int]:
-        now = self._async._positions_before(self._first_waiting())
+        now = self._async._positions_before(self._run.first_waiting())
         ahead = self._async.positions()
         return {name: lag + ahead[name] - now[name] for name, lag in self._async.lags().items()}
 
-    def _first_waiting(self) -> dict[TopicPartition, ConsumerRecord]:
-        """Return the first record of each partition that the iteration has not yielded yet.
-
-        Called in the loop's thread, where a task of an asyncio program may take a run meanwhile:
-        the positions that belong to this one are read in the same turn.
-        """
-        first: dict[TopicPartition, ConsumerRecord] = {}
-        for record in self._run[self._run_index :]:
-            first.setdefault(TopicPartition(record.topic, record.partition), record)
-        return first
-
     def _give_back_run(self) -> None:
-        """Give back the records that an iteration did not yield. They are read again."""
+        """Return the records that an iteration did not yield. They are read again."""
 
         def give_back() -> None:
-            waiting = self._first_waiting()
-            self._run, self._run_index = [], 0
-            if waiting:
+            if waiting := self._run.drop():
                 self._async._return_to(waiting)
 
         self._do(give_back)
@@ -275,37 +261,22 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         At most `max_records`; errors as in `odradek.client.Consumer`, and `Refused` while another
         thread uses this consumer.
         """
+        in_ms(timeout_ms)
         with self._in_use():
             if self._async._has_duty:
                 self._serve()
-            if self._run_index >= len(self._run):
+            if self._run.is_over:
                 take = partial(self._async.poll, timeout_ms, max_records)
-                self._hosted.loop.call(self._keep, take)
-            return self._rest_of_run(max_records)
+                self._hosted.loop.call(self._run.keep, take)
+            return self._waiting(partial(self._run.rest, max_records))
 
-    def _rest_of_run(self, max_records: int | None) -> list[ConsumerRecord[Key, Value]]:
-        """Return up to `max_records` of the run; [] if it is empty, or all of it was skipped."""
-        rest: list[ConsumerRecord[Key, Value]] = []
-        while not rest and self._run_index < len(self._run):
-            end = len(self._run) if max_records is None else self._run_index + max_records
-            rest, self._run_index = self._deserializers.some(
-                self._run, self._run_index, min(end, len(self._run))
-            )
-        return rest
-
-    def _next_of_run(self) -> ConsumerRecord[Key, Value] | None:
-        """Return the next record of the run, which is not empty; None if it was skipped."""
-        record = self._deserializers.one(self._run[self._run_index])
-        self._run_index += 1
-        return record
-
-    async def _keep(self, take: Callable[[], Awaitable[list[ConsumerRecord]]]) -> None:
-        """Take records for the program's thread, and keep them until they are returned.
-
-        If Ctrl-C ends the call, the next call returns them. Otherwise they would be lost: the
-        position is behind them, and `commit` would store it.
-        """
-        self._run, self._run_index = await take(), 0
+    def _waiting(self, function: Callable[[], T]) -> T:
+        """Call a function that deserializes. What must be awaited is awaited in the loop."""
+        while True:
+            try:
+                return function()
+            except MustWait as waiting:
+                self._hosted.loop.call(waiting.wait)
 
     def fetch_batches(
         self, timeout_ms: float = 500, max_bytes: int | None = None
@@ -320,10 +291,10 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
 
         Raises `TimedOut` if no broker has answered for `max_block_ms`.
         """
-        consumer, use, this = self._async, self._use, object()
+        consumer, run, use, this = self._async, self._run, self._use, object()
         use.begin(this)
         while True:
-            while self._run_index < len(self._run):
+            while run.index < len(run.records):
                 if use.iteration is not this:
                     use.resume(this)
                     continue
@@ -331,13 +302,13 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
                     with use:
                         self._serve()
                     continue
-                record = self._next_of_run()
+                record = self._waiting(run.next)
                 if record is not None:
                     yield record
             if use.iteration is not this:
                 use.resume(this)
             with use:
-                self._hosted.loop.call(self._keep, self._async.wait_for_records)
+                self._hosted.loop.call(run.keep, self._async.wait_for_records)
 
     # Offsets
 
@@ -369,7 +340,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
     ) -> Mapping[TopicPartition, OffsetAndMetadata | int]:
         if offsets is not None:
             return offsets
-        return self._async._offsets_before(self._first_waiting())
+        return self._async._offsets_before(self._run.first_waiting())
 
     committed = blocking(AsyncConsumer.committed)
     offsets_for_times = blocking(AsyncConsumer.offsets_for_times)

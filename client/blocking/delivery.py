@@ -1,20 +1,24 @@
 """A record in the queue of a blocking or asyncio producer, and its delivery."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from odradek.client.errors import OdradekError
+import trio
+
+from odradek.client.arguments import in_ms
+from odradek.client.blocking.hosted import Hosted
+from odradek.client.errors import OdradekError, TimedOut
 from odradek.client.producing.delivery import Delivery as AsyncDelivery
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.types import Header, OnDelivery, RecordMetadata
 
 
 class HandsOver(Protocol):
-    """The methods of a producer that its deliveries call."""
+    """A producer as its deliveries know it."""
 
-    async def _handed_over(self) -> None: ...
+    _hosted: Hosted[Any]
 
-    def _wait_delivered(self, delivery: "Delivery", timeout_ms: float | None) -> None: ...
+    async def _wait_handed_over(self) -> None: ...
 
 
 class QueuedDelivery:
@@ -52,13 +56,13 @@ class QueuedDelivery:
 
     # In the loop's thread
 
-    def _taken(self, inner: AsyncDelivery) -> None:
+    def _on_taken(self, inner: AsyncDelivery) -> None:
         """Note that the producer has the record."""
         self._inner = inner
         if self._wake is not None and self._is_read:
             inner.when_done(self._wake)
 
-    def _lost(self, error: OdradekError) -> None:
+    def _on_lost(self, error: OdradekError) -> None:
         """Note that the record is not sent."""
         self.error = error
         if self._wake is not None:
@@ -96,15 +100,25 @@ class Delivery(QueuedDelivery):
         Without `timeout_ms` it ends within `max_block_ms` plus `delivery_timeout_ms`. `flush` and
         `close` do not raise an error again that was raised here.
         """
+        if timeout_ms is not None:
+            in_ms(timeout_ms)
         if not self.is_done:
-            self._producer._wait_delivered(self, timeout_ms)
+            self._producer._hosted.loop.call(self._wait, timeout_ms)
         return self.result_nowait()
 
-    async def _wait(self) -> None:
-        """Wait in the loop until it is done. A program that waits to the end reads the error."""
+    async def _wait(self, timeout_ms: float | None) -> None:
+        """Wait in the loop until it is done. Raises `TimedOut` after `timeout_ms`."""
+        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
+        with trio.move_on_after(limit):
+            await self._wait_to_read()
+        if not self.is_done:
+            raise TimedOut(f"the record was not acknowledged within {timeout_ms} ms")
+
+    async def _wait_to_read(self) -> None:
+        """Wait until it is done. A program that waits to the end reads the error."""
         self._is_read = True
         try:
-            await self._producer._handed_over()
+            await self._producer._wait_handed_over()
             if self._inner is not None:
                 await self._inner.wait_to_read()
         except BaseException:
@@ -125,11 +139,11 @@ class Queued(NamedTuple):
     delivery: QueuedDelivery
     queued_at: float
 
-    def lost(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """Fail a record that was not sent: set its delivery's error and call its callback."""
         known = known_error(error)
         if self.on_delivery is not None:
             self.delivery._is_read = True
-        self.delivery._lost(known)
+        self.delivery._on_lost(known)
         if self.on_delivery is not None:
             call_back(self.on_delivery, None, known)

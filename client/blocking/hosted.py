@@ -6,7 +6,6 @@ is collected, and a finaliser leaves the trio object: it must not keep its socke
 
 import contextlib
 import os
-import threading
 import warnings
 import weakref
 from collections.abc import Awaitable, Callable
@@ -26,6 +25,7 @@ P = ParamSpec("P")
 Resource = TypeVar("Resource", bound=AbstractAsyncContextManager[Any])
 
 MADE_BEFORE_FORK: Final = "it was made before a fork: make a new one in the child process"
+CLOSED: Final = "it is closed: make a new one"
 
 
 class _Stay(Generic[Resource]):
@@ -113,13 +113,14 @@ class Hosted(Generic[Resource]):
         self, make: Callable[[], Resource], *, dropped: BaseException | None = None
     ) -> None:
         """Host what `make` returns. If the program drops it, it is left as if by `dropped`."""
-        self._make = make
+        self.make = make
         self._dropped = dropped
         self._loop: Loop | None = None
         self._stay: _Stay[Resource] | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
-        self._entering = threading.Lock()
-        self._process_id = os.getpid()
+        self._begun_in: Loop | None = None
+        self._entering = trio.Lock()
+        self._attempt = trio.CancelScope()
         self.is_closed = False
 
     @property
@@ -135,10 +136,16 @@ class Hosted(Generic[Resource]):
         An asyncio program must not wait for entering here: it would block its event loop.
         """
         if self._loop is None:
-            raise Closed("it is not open: use it inside its `async with` block, or make a new one")
+            raise Closed("it is not open: open it, or use it in its `async with` block")
         if self._loop.process_id != os.getpid():
             raise Closed(MADE_BEFORE_FORK)
         return self._loop
+
+    @property
+    def begun_in(self) -> Loop | None:
+        """The loop in which it is entered, or is being entered. None before, and after a fork."""
+        loop = self._begun_in
+        return loop if loop is not None and loop.process_id == os.getpid() else None
 
     @property
     def resource(self) -> Resource:
@@ -163,26 +170,40 @@ class Hosted(Generic[Resource]):
 
         Raises the error of entering, and `Closed` after `close` or in another process.
         """
-        if self.is_closed:
-            raise Closed("it is closed: make a new one")
+        self.check_usable()
         if self._loop is None:
-            if self._process_id != os.getpid():
-                # After a fork: a thread of the parent process may have held the lock.
-                self._entering, self._process_id = threading.Lock(), os.getpid()
-            with self._entering:  # several threads may use it first at the same time
-                if self._loop is None:
-                    loop = the_loop()
-                    loop.call(self.begin, loop)
-        elif self._loop.process_id != os.getpid():
+            loop = the_loop()
+            loop.call(self.begin, loop)
+
+    def check_usable(self) -> None:
+        """Raise `Closed` after `close`, and in a process that has not entered it."""
+        if self.is_closed:
+            raise Closed(CLOSED)
+        if self._loop is not None and self._loop.process_id != os.getpid():
             raise Closed(MADE_BEFORE_FORK)
 
     async def begin(self, loop: Loop) -> None:
-        """Enter the object. Call it in the loop's thread."""
-        stay = _Stay(self._make())
-        await stay.begin(loop)
-        self._stay, self._loop = stay, loop
-        self._finalizer = weakref.finalize(self, _end_dropped, loop, stay, self._dropped)
-        self._finalizer.atexit = False
+        """Enter the object unless it is entered. Call it in the loop's thread.
+
+        Several threads or tasks may use it first at the same time: one enters it, the others wait.
+        If that one fails or is cancelled, the next one tries again. Closing it ends the attempt.
+        """
+        if self._begun_in is not loop:
+            # A parent process, or a loop that has ended, may have held the lock.
+            self._begun_in, self._entering = loop, trio.Lock()
+        async with self._entering:
+            self._attempt = trio.CancelScope()
+            self.check_usable()
+            if self._stay is not None:
+                return
+            stay = _Stay(self.make())
+            with self._attempt:
+                await stay.begin(loop)
+                self._stay, self._loop = stay, loop
+                self._finalizer = weakref.finalize(self, _end_dropped, loop, stay, self._dropped)
+                self._finalizer.atexit = False
+            if self._stay is None:
+                raise Closed("it was closed while it was being opened")
 
     def close(
         self,
@@ -194,15 +215,14 @@ class Hosted(Generic[Resource]):
 
         Raises the error of leaving. If `exc` is given, that error becomes a note on it instead.
         """
-        if self.is_closed:
-            return
-        if self._loop is not None:
-            self._loop.check_caller()  # a callback must not close it; raise before anything changes
+        loop = self.begun_in
+        if loop is not None and not self.is_closed:
+            loop.check_caller()  # a callback must not close it; raise before anything changes
         end = self.closing()
-        if end is None or self._loop is None:
+        if end is None or loop is None:
             return
         try:
-            self._loop.call(end, (exc_type, exc, traceback))
+            loop.call(end, (exc_type, exc, traceback))
         except Exception as error:
             if exc is None:
                 raise
@@ -210,14 +230,22 @@ class Hosted(Generic[Resource]):
 
     def closing(self) -> Callable[[tuple[Any, Any, Any]], Awaitable[None]] | None:
         """Set it closed. Return the function that leaves it, in the loop's thread; None without."""
-        is_open = not self.is_closed and self._stay is not None
-        self.is_closed = True
+        was_closed, self.is_closed = self.is_closed, True
         if self._finalizer is not None:
             self._finalizer.detach()
-        if not is_open or self._loop is None or self._loop.process_id != os.getpid():
-            return None
-        assert self._stay is not None
-        return self._stay.end
+        return None if was_closed or self.begun_in is None else self._end
+
+    async def _end(self, reason: tuple[Any, Any, Any]) -> None:
+        """Leave the object. If it is being entered, end that. Raises the error of leaving."""
+        # invariant client 14: A closed client stays closed, also if it was being opened.
+        # plant a client that is closed while it is being opened is open afterwards
+        self._attempt.cancel()
+        # A caller that is cancelled already must not end here: nobody would leave the object then.
+        with trio.CancelScope(shield=True):
+            async with self._entering:
+                pass
+        if self._stay is not None:
+            await self._stay.end(reason)
 
 
 class Blocking(Generic[Resource]):
@@ -229,9 +257,17 @@ class Blocking(Generic[Resource]):
         inner = self._hosted.opened
         return repr(inner) if inner is not None else f"<{type(self).__name__}, not used yet>"
 
-    def __enter__(self) -> Self:
+    def open(self) -> Self:
+        """Open it now, and not at the first use. What is open stays as it is.
+
+        A producer with a transactional id takes the id over here. Raises the error of that: then
+        the next use tries again. Raises `Closed` after `close`.
+        """
         self._hosted.enter()
         return self
+
+    def __enter__(self) -> Self:
+        return self.open()
 
     def __exit__(
         self,

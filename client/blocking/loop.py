@@ -18,7 +18,6 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
@@ -26,6 +25,7 @@ import trio
 
 from odradek.client.errors import Closed, Refused
 from odradek.client.green import why_not
+from odradek.late import dataclass
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -48,12 +48,12 @@ class OneThread:
         self._lock.release()
 
     def begin(self, iteration: object) -> None:
-        """Let an iteration own the consumer, which begins to yield records."""
+        """Make an iteration, which begins to yield records, the owner of the consumer."""
         with self:
             self.iteration = iteration
 
     def resume(self, iteration: object) -> None:
-        """Let an iteration own it that was taken over. Raises `Refused` if a thread has done it."""
+        """Return the ownership to an iteration. Raises `Refused` if a thread took it over."""
         if self._thread_id != threading.get_ident():
             raise Refused(IN_USE)
         self.begin(iteration)

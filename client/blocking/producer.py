@@ -8,27 +8,35 @@ result) empties the queue first.
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, Generic, Unpack
+from typing import Any, Final, Unpack
 
 import trio
 
+from odradek.client.arguments import in_ms
 from odradek.client.blocking.delivery import Delivery, Queued, QueuedDelivery
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.transaction import Transaction
-from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap
+from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap, read_options
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
 from odradek.client.journal import LOGGER, loggable, records_were
+from odradek.client.producing.batches import NO_PRODUCER
+from odradek.client.producing.forwarding import ForwardsAtOnce
 from odradek.client.producing.outcomes import call_back, known_error
+from odradek.client.producing.producer import FLUSH_GRACE_S, NO_TRANSACTIONS
 from odradek.client.producing.producer import Producer as AsyncProducer
-from odradek.client.producing.serializing import Serializers
+from odradek.client.producing.serializing import Serializers, awaited
+from odradek.client.serialization import Serializer
 from odradek.client.types import (
     Header,
     Key,
     OnDelivery,
+    RecordMetadata,
+    RecordOptions,
+    Serialized,
     Value,
 )
 
@@ -50,21 +58,24 @@ def _warn_at_exit(inner: AsyncProducer, queue: deque[Queued]) -> None:
         )
 
 
-class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
+class Producer(Blocking[AsyncProducer], ForwardsAtOnce[Key, Value]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
     def __init__(
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_serializer: Callable[[Key], bytes] | None = None,
-        value_serializer: Callable[[Value], bytes] | None = None,
+        key_serializer: Serializer[Key] | None = None,
+        value_serializer: Serializer[Value] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        config = ProducerConfig(**options)  # raises here for a wrong option, not at the first use
+        config = read_options(
+            ProducerConfig, type(self).__name__, options
+        )  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
         self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
         self._serializers = Serializers(key_serializer, value_serializer)
+        self._config = config
         self._max_block = config.max_block_ms / 1000
         self._loop: Loop | None = None
         self._current_time: Callable[[], float] = float
@@ -73,7 +84,8 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         self._is_awake = False
         self._is_drained = False
         """The producer was closed, and no record is handed over any more."""
-        self._is_transactional = options.get("transactional_id") is not None
+        self._transactional_id = config.transactional_id
+        self._is_transactional = config.transactional_id is not None
         self._transaction: Transaction[Key, Value] | None = None
 
     __init__.__doc__ = AsyncProducer.__init__.__doc__
@@ -95,7 +107,8 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         """Send the remaining records, and close the producer.
 
         Raises the error of a lost record that the program has not read. Ends within `max_block_ms`
-        plus `delivery_timeout_ms`, or within seconds if a block is left by an exception.
+        plus `delivery_timeout_ms`, or within seconds if a block is left by an exception, which
+        sends the remaining records unless `flush_on_error=False`.
         """
         self._close(None, None, None)
 
@@ -108,8 +121,8 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         if self._loop is not None:
             self._loop.check_caller()  # before anything is dropped
         try:
-            if exc is None and self._queue:
-                self._hosted.loop.call(self._handed_over)
+            if self._queue and self._config.sends_rest(exc):
+                self._hosted.loop.call(self._hand_over_rest, exc)
         except BaseException as interrupted:  # Ctrl-C: do not wait for the rest
             self._leave(type(interrupted), interrupted, interrupted.__traceback__)
             raise
@@ -132,6 +145,20 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
             elif loop is None or loop.process_id == os.getpid():
                 self._drain()
 
+    async def _hand_over_rest(self, exc: BaseException | None) -> None:
+        """Hand over what is queued, before the producer is left by `exc`."""
+        with trio.move_on_after(NEVER if exc is None else FLUSH_GRACE_S):
+            await self._wait_handed_over()
+
+    async def _end_in_loop(self) -> None:
+        """Close it in the loop's thread, for a pool that is closed there."""
+        end = self._hosted.closing()
+        try:
+            if end is not None:
+                await end((None, None, None))
+        finally:
+            self._drain()
+
     def _drain(self) -> None:
         """Fail the queued records, and from now on those that another thread still queues.
 
@@ -149,15 +176,15 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
     def send(
         self,
         topic: str,
-        value: Value | None,
+        value: Value | Serialized | None,
         *,
-        key: Key | None = None,
+        key: Key | Serialized | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Give a record to the producer. `result()` of the returned `Delivery` has its metadata.
+        """Queue a record to be sent. `result()` of the returned `Delivery` has its metadata.
 
         `result()` also raises the error of a record that cannot be sent. `on_delivery` is called
         exactly once, in another thread. If `send` raises, it has been called with that error.
@@ -166,14 +193,19 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         `odradek.client.Producer.send`.
         """
         is_full = len(self._queue) > QUEUED_MAX
+        sent_key: Any = key
+        sent_value: Any = value
         is_ready = self._is_awake and not (self._is_transactional or self._is_drained or is_full)
         try:
             if not is_ready:
                 self._check_ready()
                 if is_full:
-                    self._hosted.loop.call(self._handed_over)
+                    self._hosted.loop.call(self._wait_handed_over)
                     self._check_ready()
-            encoded_key, encoded_value = self._serialized(topic, key, value)
+            if self._serializers.is_needed:
+                sent_key, sent_value, headers = self._serializers.encode_nowait(
+                    topic, key, value, headers, self._wait
+                )
         except BaseException as error:
             if on_delivery is not None:
                 call_back(on_delivery, None, known_error(error))
@@ -182,8 +214,8 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         self._put(
             Queued(
                 topic,
-                encoded_value,
-                encoded_key,
+                sent_value,
+                sent_key,
                 headers,
                 partition,
                 timestamp_ms,
@@ -194,12 +226,9 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         )
         return delivery
 
-    def _serialized(
-        self, topic: str, key: Key | None, value: Value | None
-    ) -> tuple[bytes | None, bytes | None]:
-        if not self._serializers.is_needed:
-            return key, value  # type: ignore[return-value] # they are bytes
-        return self._serializers(topic, key, value)
+    async def _wait(self, awaitable: Awaitable[Any]) -> Any:
+        """Block until the loop's thread has awaited what a serializer has returned."""
+        return self._hosted.loop.call(awaited, awaitable)
 
     def _put(self, queued: Queued) -> None:
         """Queue a record for the loop."""
@@ -234,6 +263,15 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         except Closed as error:
             self._drop_queue(error)
 
+    def send_and_wait(
+        self, topic: str, value: Value | Serialized | None, **options: Unpack[RecordOptions[Key]]
+    ) -> RecordMetadata:
+        """Send a record, wait until it is stored, and return where. Raises the record's error.
+
+        Options as in `send`. Many records are sent faster with `send`, which does not wait.
+        """
+        return self.send(topic, value, **options).result()
+
     def send_batch(
         self, topic: str, partition: int, batch: bytes | bytearray | memoryview
     ) -> Delivery:
@@ -249,8 +287,8 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         partition: int,
         batch: bytes | bytearray | memoryview,
     ) -> None:
-        await self._handed_over()
-        delivery._taken(await self._async.send_batch(topic, partition, batch))
+        await self._wait_handed_over()
+        delivery._on_taken(await self._async.send_batch(topic, partition, batch))
 
     def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent so far is stored.
@@ -260,9 +298,11 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
         self._hosted.loop.call(self._flush, timeout_ms)
 
     async def _flush(self, timeout_ms: float | None) -> None:
+        if timeout_ms is not None:
+            in_ms(timeout_ms)
         until = trio.current_time() + (NEVER if timeout_ms is None else timeout_ms / 1000)
         with trio.move_on_at(until) as scope:
-            await self._handed_over()
+            await self._wait_handed_over()
         if scope.cancelled_caught:
             raise TimedOut(
                 f"{records_were(len(self._queue))} not taken within {timeout_ms} ms: the topic is "
@@ -273,34 +313,44 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
     partitions_for = blocking(AsyncProducer.partitions_for)
     complete = blocking(AsyncProducer.complete)
 
-    def transaction(self) -> Transaction[Key, Value]:
-        """Return a transaction, to use with `with`. Raises `Refused` without transactional id."""
-        return Transaction(self, self._async.transaction())
+    def transaction(self, *, wait_ms: float = 0) -> Transaction[Key, Value]:
+        """Return a transaction, to use with `with`. Raises `Refused` without transactional id.
+
+        With `wait_ms`, entering it waits for another thread's transaction; see
+        `odradek.client.Producer.transaction`.
+        """
+        if not self._is_transactional:
+            raise Refused(NO_TRANSACTIONS)
+        self._hosted.check_usable()
+        return Transaction(self, wait_ms)
 
     @property
     def transactional_id(self) -> str | None:
         """The name under which this producer has transactions; None without transactions."""
-        return self._async.transactional_id
+        return self._transactional_id
 
     @property
     def producer_id(self) -> int:
         """The id that the broker gave this producer; -1 as long as none was needed."""
-        return self._async.producer_id
+        inner = self._hosted.opened
+        return NO_PRODUCER.producer_id if inner is None else inner.producer_id
 
     @property
     def producer_epoch(self) -> int:
         """The epoch of the producer id; -1 as long as no id was needed."""
-        return self._async.producer_epoch
+        inner = self._hosted.opened
+        return NO_PRODUCER.epoch if inner is None else inner.producer_epoch
 
     @property
     def transaction_version(self) -> int:
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
-        return self._async.transaction_version
+        inner = self._hosted.opened
+        return 1 if inner is None else inner.transaction_version
 
     # In the loop's thread
 
     def _hand_over(self) -> None:
-        """Give queued records to the producer. If it has no room, continue in a task."""
+        """Pass queued records to the producer. If it has no room, continue in a task."""
         self._is_awake = False
         if not self._hand_over_some() and self._queue:
             self._is_awake = True
@@ -308,7 +358,7 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
             self._loop.start_soon(self._hand_over_later)
 
     def _hand_over_some(self) -> bool:
-        """Give some queued records to the producer. Return True if the queue is empty."""
+        """Pass some queued records to the producer. Return True if the queue is empty."""
         queue, producer = self._queue, self._hosted.opened
         if producer is None or self._is_drained:
             return True
@@ -334,23 +384,23 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
             if inner is None:
                 return False
             queue.popleft()
-            delivery._taken(inner)
+            delivery._on_taken(inner)
         return not queue
 
     def _refuse(self, queued: Queued, error: BaseException) -> None:
         """Fail a record that cannot be sent. Its transaction must then be aborted."""
-        queued.lost(error)
+        queued.fail(error)
         producer = self._hosted.opened
         if producer is not None:
             producer.record_lost(queued.delivery)
 
     async def _hand_over_later(self) -> None:
-        await self._handed_over()
+        await self._wait_handed_over()
         self._is_awake = False
         if self._queue:
             self._hand_over()
 
-    async def _handed_over(self) -> None:
+    async def _wait_handed_over(self) -> None:
         """Wait until the queue is empty. No record stays in it for longer than `max_block_ms`."""
         while self._queue and not self._is_drained:
             if not self._hand_over_some() and self._queue:
@@ -377,16 +427,6 @@ class Producer(Blocking[AsyncProducer], Generic[Key, Value]):
                 queued = self._queue.popleft()
             except IndexError:  # another thread of a closed producer does the same
                 break
-            queued.lost(error.copy())
+            queued.fail(error.copy())
             lost.append(queued)
         return lost
-
-    def _wait_delivered(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        self._hosted.loop.call(self._delivered, delivery, timeout_ms)
-
-    async def _delivered(self, delivery: Delivery, timeout_ms: float | None) -> None:
-        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
-        with trio.move_on_after(limit):
-            await delivery._wait()
-        if not delivery.is_done:
-            raise TimedOut(f"the record was not acknowledged within {timeout_ms} ms")

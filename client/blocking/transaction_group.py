@@ -15,9 +15,8 @@ class TransactionGroup(Blocking[AsyncGroup]):
         self, bootstrap: str | Sequence[str], name: str, **options: Unpack[ClientOptions]
     ) -> None:
         parse_bootstrap(bootstrap)
-        made = AsyncGroup(bootstrap, name, **options)  # raises here, not at the first use
-        self.name = made.name
-        self._hosted = Hosted(lambda: made)
+        self.name = AsyncGroup(bootstrap, name, **options).name  # raises here, not at the first use
+        self._hosted = Hosted(lambda: AsyncGroup(bootstrap, name, **options))
 
     __init__.__doc__ = AsyncGroup.__init__.__doc__
 

@@ -4,6 +4,7 @@
 an election loses before it asks for one.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ from odradek.client.cli.common import (
     confirm,
     connection_options,
     echo_json,
+    json_option,
     limits,
+    report,
     reports_errors,
     show_table,
 )
-from odradek.client.cli.moves import drain, move
+from odradek.client.cli.moves import drain, move, rebalance
 from odradek.client.cli.words import counted
 from odradek.client.types import (
     ClusterDescription,
@@ -50,11 +53,12 @@ LogEnds = dict[int, OffsetAndTimestamp | OdradekError]
 
 @click.group()
 def cluster() -> None:
-    """Look at the brokers of a cluster, elect leaders, and move partitions."""
+    """Look at the brokers of a cluster, elect leaders, move partitions, forget brokers."""
 
 
 cluster.add_command(move)
 cluster.add_command(drain)
+cluster.add_command(rebalance)
 
 
 @cluster.command
@@ -67,10 +71,17 @@ def describe(as_json: bool, bootstrap: str, timeout_s: float) -> None:
     Partitions are counted that are offline, under-replicated, or below min.insync.replicas, which
     refuse records with acks=all.
 
+    A broker that is away is shown until `odradek cluster forget` takes it out.
+
     The exit status is 0 if a broker answers, also if partitions are not in sync.
+
+    \b
+    Keys of --json: cluster, controller, brokers (id, address, rack, away, leads,
+    replicas), partitions, offline, under_replicated (numbers of them),
+    below_min_isr and not_in_sync (topic, partition, leader, replicas, in_sync, why).
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        description = admin.describe_cluster()
+        description = admin.describe_cluster(include_fenced=True)
         names = admin.list_topics(internal=True)
         topics = admin.describe_topics(*names) if names else []
         configs = admin.describe_topic_configs(*names) if names else {}
@@ -93,7 +104,7 @@ def facts(
     min_isr: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return the description of a cluster, as `--json` prints it."""
-    alive = {broker.node_id for broker in description.brokers}
+    alive = {broker.node_id for broker in description.brokers if not broker.is_fenced}
     partitions = [(topic.name, found) for topic in topics for found in topic.partitions]
 
     def described(name: str, found: PartitionDescription) -> dict[str, Any]:
@@ -114,6 +125,7 @@ def facts(
                 "id": broker.node_id,
                 "address": f"{broker.host}:{broker.port}",
                 "rack": broker.rack,
+                "away": broker.is_fenced,
                 "leads": sum(found.leader == broker.node_id for _, found in partitions),
                 "replicas": sum(broker.node_id in found.replicas for _, found in partitions),
             }
@@ -157,9 +169,16 @@ def _show(found: dict[str, Any]) -> None:
     leading = f"controller {controller}" if controller >= 0 else "no controller"
     click.echo(f"{found['cluster']}  {leading}")
     show_table(
-        ("broker", "address", "rack", "leads", "replicas"),
+        ("broker", "address", "rack", "leads", "replicas", ""),
         [
-            ["" if value is None else str(value) for value in broker.values()]
+            (
+                str(broker["id"]),
+                broker["address"],
+                broker["rack"] or "",
+                str(broker["leads"]),
+                str(broker["replicas"]),
+                "away" if broker["away"] else "",
+            )
             for broker in found["brokers"]
         ],
         right=("leads", "replicas"),
@@ -190,6 +209,25 @@ def _show(found: dict[str, Any]) -> None:
     )
 
 
+@cluster.command("forget")
+@click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print one JSON object: broker, forgotten.")
+@connection_options
+@reports_errors
+def forget(node_id: int, yes: bool, as_json: bool, bootstrap: str, timeout_s: float) -> None:
+    """Take a broker out of the cluster that is away and will not come back.
+
+    A broker that is alive, or has replicas, is refused: `odradek cluster drain` moves them. Its
+    id may be used again. With Apache Kafka, look first: it forgets brokers with replicas, too.
+    """
+    if not yes and sys.stdin.isatty():
+        confirm(f"Forget broker {node_id}?")
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        admin.unregister_broker(node_id)
+    report(as_json, {"broker": node_id, "forgotten": True}, f"Broker {node_id} is forgotten.")
+
+
 @cluster.command("elect")
 @click.argument("place", metavar="TOPIC-PARTITION", type=PartitionName())
 @click.option(
@@ -198,10 +236,11 @@ def _show(found: dict[str, Any]) -> None:
     help="Elect a replica that may lack acknowledged records. They are lost.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print one JSON object: topic, partition, leader (null for none), leader_epoch.")
 @connection_options
 @reports_errors
 def elect(
-    place: TopicPartition, unclean: bool, yes: bool, bootstrap: str, timeout_s: float
+    place: TopicPartition, unclean: bool, yes: bool, as_json: bool, bootstrap: str, timeout_s: float
 ) -> None:
     """Elect the leader of a partition.
 
@@ -209,11 +248,17 @@ def elect(
     has no leader gets one: the replica whose log goes furthest. What it lacks is shown first.
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        candidate = _least_loss(admin, place, yes) if unclean else None
+        candidate = _least_loss(admin, place, yes, as_json) if unclean else None
         admin.elect_leader(place, unclean=unclean, candidate=candidate)
         found = _partition(admin, place)
-    leader = f"broker {found.leader}" if found.leader >= 0 else "no broker yet"
-    click.echo(f"{place} is led by {leader}, in leader epoch {found.leader_epoch}")
+    leader = found.leader if found.leader >= 0 else None
+    who = "no broker yet" if leader is None else f"broker {leader}"
+    facts = {"topic": place.topic, "partition": place.partition, "leader": leader}
+    report(
+        as_json,
+        {**facts, "leader_epoch": found.leader_epoch},
+        f"{place} is led by {who}, in leader epoch {found.leader_epoch}",
+    )
 
 
 def _partition(admin: Admin, place: TopicPartition) -> PartitionDescription:
@@ -224,8 +269,11 @@ def _partition(admin: Admin, place: TopicPartition) -> PartitionDescription:
     raise Refused(f"there is no partition {place}")
 
 
-def _least_loss(admin: Admin, place: TopicPartition, yes: bool) -> int:
-    """Return the replica that loses least, once the user has seen what it loses."""
+def _least_loss(admin: Admin, place: TopicPartition, yes: bool, as_json: bool) -> int:
+    """Return the replica that loses least, once the user has seen what it loses.
+
+    With --json that is shown on standard error.
+    """
     found = _partition(admin, place)
     if found.leader >= 0:
         raise Refused(f"broker {found.leader} leads {place}: there is nothing to elect")
@@ -235,13 +283,14 @@ def _least_loss(admin: Admin, place: TopicPartition, yes: bool) -> int:
         ("broker", "log end", "last epoch", ""),
         [_replica(node_id, found, ends, candidate) for node_id in found.replicas],
         right=("log end", "last epoch"),
+        err=as_json,
     )
     if candidate is None:
         raise Refused(f"no replica of {place} can be read: start one of its brokers")
     end = ends[candidate]
     assert isinstance(end, OffsetAndTimestamp), end
     for line in losses(place.topic, found, candidate, end):
-        click.echo(line)
+        click.echo(line, err=as_json)
     if not yes:
         confirm(f"Elect broker {candidate}, and lose what only the others have?")
     return candidate

@@ -11,21 +11,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import IO, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 
 from odradek.client.blocking import Admin
+from odradek.client.cli.tables import laid_out
 from odradek.client.config import ClientOptions
 from odradek.client.errors import OdradekError, Refused
-from odradek.client.types import TopicDescription, TopicPartition
+from odradek.client.journal import TOPIC_CREATED
+from odradek.client.types import DEFAULT_BOOTSTRAP, TopicDescription, TopicPartition
+from odradek.protocol import quantities
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.quantities import as_number
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 10.0
 FIRST_CONNECT_S: Final = 2.0
 """With the start of Python, a command reports a broker that is down within three seconds."""
@@ -42,12 +45,13 @@ INT16_MAX: Final = 2**15 - 1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 """The largest number of an INT64 field of a request."""
-PADDED_MAX: Final = 60
-"""The widest cell that widens its column. A longer cell only moves its own row to the right."""
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds, at least `min`. `nan` and `inf`, which Python accepts, are refused."""
+    """A number of seconds, at least `min`, or a duration such as 5m.
+
+    `nan` and `inf`, which Python accepts, are refused.
+    """
 
     def __init__(self, min: float) -> None:
         super().__init__(min=min, max=SECONDS_MAX)
@@ -55,7 +59,11 @@ class Seconds(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        seconds: float = super().convert(value, param, ctx)
+        try:
+            given = quantities.seconds(value) if isinstance(value, str) else None
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        seconds: float = super().convert(value if given is None else given, param, ctx)
         if seconds != seconds:
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return seconds
@@ -77,6 +85,22 @@ class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only 
         return TopicPartition(topic, int(number))
 
 
+class CommandError(click.ClickException):
+    """An error that ends a command: a sentence on standard error, with --json a JSON object."""
+
+    def __init__(self, message: str, code: ErrorCode | None, as_json: bool) -> None:
+        super().__init__(message)
+        self._code = code
+        self._as_json = as_json
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if not self._as_json:
+            super().show(file)
+            return
+        code = None if self._code is None else self._code.name
+        click.echo(json_line({"error": self.message, "code": code}), file=file, err=file is None)
+
+
 def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Make a command print the client's errors as one sentence, and end if its pipe is closed."""
 
@@ -84,6 +108,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         # The error has all that the client logs before it.
         logging.getLogger("odradek.client").addHandler(logging.NullHandler())
+        as_json = bool(kwargs.get("as_json"))
         try:
             with _left_by_signals():
                 return command(*args, **kwargs)
@@ -92,16 +117,17 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
         except UnicodeEncodeError as error:
-            raise click.ClickException(f"{error.object!r} is not UTF-8.") from None
+            raise CommandError(f"{error.object!r} is not UTF-8.", None, as_json) from None
         except (OdradekError, ValueError, OSError) as error:
-            raise click.ClickException(sentence(str(error))) from None
+            code = error.code if isinstance(error, OdradekError) else None
+            raise CommandError(sentence(str(error)), code, as_json) from None
 
     return run
 
 
 @contextmanager
 def _left_by_signals() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does: it leaves its group, and aborts its transaction.
+    """End a command at SIGTERM as at Ctrl-C: it leaves its group, and aborts its transaction.
 
     The same for SIGHUP, when the terminal is closed. Under nohup it stays ignored.
     """
@@ -130,7 +156,7 @@ def confirm(question: str) -> None:
     Raises `Refused` for no and for the end of standard input, KeyboardInterrupt for Ctrl-C.
     """
     try:
-        if click.confirm(question):
+        if click.confirm(question, err=True):  # standard output is for what was done
             return
     except click.Abort as error:  # click would print "Aborted!", as if a transaction were meant
         click.echo(err=True)
@@ -142,6 +168,23 @@ def confirm(question: str) -> None:
 def show_log() -> None:
     """Print the client's warnings on standard error, for commands that outlive a broker."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+
+
+class _NewTopics(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "event", None) == TOPIC_CREATED:
+            click.echo(sentence(record.getMessage()), err=True)
+
+
+@contextmanager
+def new_topics_shown() -> Iterator[None]:
+    """Print a line on standard error for each topic that a record creates: a slip, perhaps."""
+    logger, handler = logging.getLogger("odradek.client"), _NewTopics()
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def sentence(text: str) -> str:
@@ -209,6 +252,22 @@ def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+def settings_of(texts: Sequence[str], option: str) -> dict[str, str]:
+    """Return settings by name, durations and sizes as numbers: 1d is 86400000 in `retention.ms`.
+
+    Raises click.BadParameter.
+    """
+    try:
+        return {name: as_number(name, value) for name, value in assignments(texts, option).items()}
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def json_option(what: str = "Print one JSON object.") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return the option `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=what)
+
+
 def limits(timeout_s: float) -> ClientOptions:
     """Return the time limits of a command's client.
 
@@ -273,6 +332,32 @@ def echo_json(facts: Mapping[str, object]) -> None:
     click.echo(json_line(facts))
 
 
+def report(as_json: bool, facts: Mapping[str, object], text: str) -> None:
+    """Print what was done: the facts with --json, else the sentence."""
+    if as_json:
+        echo_json(facts)
+    else:
+        click.echo(text)
+
+
+def report_changes(
+    as_json: bool,
+    whose: Mapping[str, object],
+    where: str,
+    changes: Mapping[str, str | None],
+    *,
+    dry_run: bool,
+) -> None:
+    """Print which settings were changed; None stands for one that was taken back."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    unset = [name for name, value in changes.items() if value is None]
+    facts = {**whose, "set": given, "unset": unset, "dry_run": dry_run}
+    done = [f"set {name}={value}" for name, value in given.items()]
+    done += [f"unset {name}" for name in unset]
+    would = "would " if dry_run else ""
+    report(as_json, facts, sentence(f"{would}{' and '.join(done)} for {where}"))
+
+
 def json_line(facts: Mapping[str, object]) -> str:
     """Return a JSON object that is one line for every reader, with readable text.
 
@@ -289,42 +374,12 @@ def terminal_width() -> int | None:
 
 
 def show_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    err: bool = False,
 ) -> None:
-    """Print a table without frames. The columns of `right` have numbers.
-
-    On a narrow terminal the first column, a name, is folded. Elsewhere each row is a line, printed
-    without rich, which needs a second for a few thousand rows.
-    """
-    if terminal_width() is None:
-        _show_plain(columns, rows, right)
-        return
-    # rich takes a tenth of a second to import.
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, name in enumerate(columns):
-        if name in right:
-            table.add_column(name, justify="right")  # the heading may take several lines
-        elif number == 0:
-            table.add_column(name, overflow="fold", min_width=len(name))
-        else:
-            table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
-
-
-def _show_plain(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str]
-) -> None:
-    widths = [min(max(map(len, cells)), PADDED_MAX) for cells in zip(columns, *rows, strict=True)]
-    for row in (columns, *rows):
-        cells = [
-            cell.rjust(width) if name in right else cell.ljust(width)
-            for name, cell, width in zip(columns, row, widths, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+    """Print a table without frames. The columns of `right` have numbers."""
+    for line in laid_out(columns, rows, right, terminal_width()):
+        click.echo(line, err=err)

@@ -8,12 +8,14 @@ import click
 from odradek.client.blocking import Admin, ConfigEntry, Refused
 from odradek.client.cli.common import (
     INT32_MAX,
-    assignments,
     check_broker,
     connection_options,
     echo_json,
+    json_option,
     limits,
+    report_changes,
     reports_errors,
+    settings_of,
     show_table,
 )
 
@@ -45,6 +47,11 @@ class Whose:
         if self.group is not None:
             return {"group": self.group}
         return {"broker": "all" if self.broker is None else self.broker}
+
+    @property
+    def words(self) -> str:
+        ((kind, name),) = self.facts.items()
+        return "all brokers" if name == "all" and kind == "broker" else f"{kind} {name}"
 
     def read(self, admin: Admin) -> dict[str, ConfigEntry]:
         """Return the settings. Raises `Refused`."""
@@ -88,13 +95,16 @@ def whose_options(command: Callable[P, R]) -> Callable[P, R]:
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Check whether it is possible, and change nothing."
 )
+changed_option = json_option(
+    "Print one JSON object: topic, group or broker, and set, unset, dry_run."
+)
 
 
 @config.command("get")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @whose_options
 @click.option("--all", "shows_all", is_flag=True, help="Show also settings at their defaults.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option("Print one JSON object; the keys are above.")
 @connection_options
 @reports_errors
 def get(
@@ -113,6 +123,10 @@ def get(
     The source is the topic, the group, a change for this broker or for all brokers, the file (or
     the command line) that the broker was started with, or the default. A setting that is named and
     was not changed for all brokers is shown as the brokers have it.
+
+    \b
+    Keys of --json: topic, group or broker (its id, or "all"), settings: an object
+    with value, source, read_only, sensitive for each name.
     """
     whose = Whose(topic, group, broker, all_brokers)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -178,6 +192,7 @@ def _value(entry: ConfigEntry) -> str:
 @click.argument("settings", metavar="NAME=VALUE...", nargs=-1, required=True)
 @whose_options
 @dry_run_option
+@changed_option
 @connection_options
 @reports_errors
 def set_(
@@ -187,23 +202,27 @@ def set_(
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
     """Change settings. They count without a restart, and are kept.
 
-    A change for one broker counts before one for all brokers.
+    A change for one broker counts before one for all brokers. A duration may be written as 7d or
+    90s, a size as 512MiB: the brokers get the number.
     """
     whose = Whose(topic, group, broker, all_brokers)
-    changes = assignments(settings, "NAME=VALUE")
+    changes = settings_of(settings, "NAME=VALUE")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         whose.change(admin, changes, dry_run=dry_run)
+    report_changes(as_json, whose.facts, whose.words, changes, dry_run=dry_run)
 
 
 @config.command("unset")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @whose_options
 @dry_run_option
+@changed_option
 @connection_options
 @reports_errors
 def unset(
@@ -213,10 +232,12 @@ def unset(
     broker: int | None,
     all_brokers: bool,
     dry_run: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Take changes of settings back: what is below them counts again, in the end the default."""
+    """Remove changes of settings. What they replaced counts again, in the end the default."""
     whose = Whose(topic, group, broker, all_brokers)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         whose.change(admin, dict.fromkeys(names), dry_run=dry_run)
+    report_changes(as_json, whose.facts, whose.words, dict.fromkeys(names), dry_run=dry_run)

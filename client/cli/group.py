@@ -1,16 +1,13 @@
-"""`odradek group`: consumer groups, how far they are, and where they go on.
-
-`reset` shows what it is going to store, and stores it once that is confirmed; with `--dry-run` it
-only shows it.
-"""
+"""`odradek group`: consumer groups, and how far they are."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
+from odradek.client.administration.pin_words import held_back
+from odradek.client.administration.pins import Pins
 from odradek.client.blocking import (
     Admin,
     GroupDescription,
@@ -18,27 +15,27 @@ from odradek.client.blocking import (
     GroupListing,
     GroupMemberDescription,
     OdradekError,
-    OffsetReset,
     Refused,
-    ResetTo,
     TopicPartition,
 )
 from odradek.client.cli.common import (
-    INT64_MAX,
     confirm,
     connection_options,
     echo_json,
+    json_option,
     limits,
+    report,
     reports_errors,
+    sentence,
     show_table,
     together,
 )
+from odradek.client.cli.group_lag import Lags, lag_options, look_again, total
+from odradek.client.cli.group_reset import places_of, reset, topics_option
+from odradek.client.cli.waiting import find_waiting, pins_of, with_pin
 from odradek.client.cli.words import client, counted
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.text import printable
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 NUMBERS: Final = ("partition", "offset", "end", "lag")
 """The columns of numbers."""
@@ -62,57 +59,7 @@ def group() -> None:
     """List, describe, reset and delete consumer groups."""
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
-    """A time on the command line: ISO 8601, or milliseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        if text.isascii() and text.isdigit():
-            return int(text)
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError:
-            self.fail(
-                f"{text!r} is not a time such as 2026-11-21T12:00:00Z, nor milliseconds since 1970",
-                param,
-                ctx,
-            )
-        # Without a zone it is local time, as a shell's `date` prints it.
-        return max(0, round(moment.astimezone(UTC).timestamp() * 1000))
-
-
-class TopicOrPartitions(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
-    """A topic, or some of its partitions: ledger, ledger:0, ledger:0,2."""
-
-    name = "topic"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, tuple[int, ...]]:
-        if isinstance(value, tuple):
-            return value
-        topic, colon, text = str(value).partition(":")
-        numbers = text.split(",") if colon else []
-        if not topic or not all(number.isascii() and number.isdigit() for number in numbers):
-            self.fail(f"{value!r} is not TOPIC or TOPIC:PARTITION,...", param, ctx)
-        return topic, tuple(map(int, numbers))
-
-
-def topics_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return the option that names topics and partitions."""
-    return click.option(
-        "--topic",
-        "-t",
-        "topics",
-        type=TopicOrPartitions(),
-        multiple=True,
-        metavar="TOPIC[:N,...]",
-        help=f"{what} Repeatable.",
-    )
+group.add_command(reset)
 
 
 @group.command("list")
@@ -132,15 +79,46 @@ def topics_option(what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     multiple=True,
     help=f"List groups of this type: {', '.join(TYPES)}. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each group.")
+@lag_options
+@json_option("Print a JSON object for each group; the keys are above.")
 @connection_options
 @reports_errors
 def list_groups(
-    states: tuple[str, ...], types: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
+    states: tuple[str, ...],
+    types: tuple[str, ...],
+    fail_above: int | None,
+    watch: bool,
+    interval_s: float,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
 ) -> None:
-    """List the groups of all brokers, with their states."""
+    """List the groups of all brokers, with their states and how far they are behind.
+
+    The lag is the number of records, and markers of transactions, behind the stored offsets of a
+    group, in all partitions together.
+
+    \b
+    Keys of --json: group, state, type, protocol_type, coordinator, lag (null if
+    the group has stored no offset).
+    """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        found = admin.list_groups(states=states, types=types)
+
+        def look() -> dict[str, int | None]:
+            found = admin.list_groups(states=states, types=types)
+            lags = Lags(admin, must_be_known=fail_above is not None)
+            totals = {listing.group_id: lags.of(listing.group_id) for listing in found}
+            _show_list(found, totals, as_json)
+            if not found and not as_json:
+                click.echo(f"There is no {'such ' if states or types else ''}group.")
+            return totals
+
+        look_again(look, fail_above=fail_above, watch=watch, interval_s=interval_s)
+
+
+def _show_list(
+    found: Sequence[GroupListing], lags: Mapping[str, int | None], as_json: bool
+) -> None:
     if as_json:
         for listing in found:
             echo_json(
@@ -150,63 +128,98 @@ def list_groups(
                     "type": listing.group_type,
                     "protocol_type": listing.protocol_type,
                     "coordinator": listing.coordinator_id,
+                    "lag": lags[listing.group_id],
                 }
             )
     elif found:
         show_table(
-            ("group", "state", "type", "coordinator"),
+            ("group", "state", "type", "coordinator", "lag"),
             [
                 (
                     printable(listing.group_id),
                     listing.state,
                     listing.group_type,
                     str(listing.coordinator_id),
+                    _number(lags[listing.group_id]),
                 )
                 for listing in found
             ],
-            right=("coordinator",),
+            right=("coordinator", "lag"),
         )
-    else:
-        click.echo("There is no such group.")
 
 
 @group.command("describe")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each group.")
+@lag_options
+@json_option("Print a JSON object for each group; the keys are above.")
 @connection_options
 @reports_errors
 def describe_group(
-    group_ids: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float
+    group_ids: tuple[str, ...],
+    fail_above: int | None,
+    watch: bool,
+    interval_s: float,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
 ) -> None:
-    """Show a group's members, and how far it is in each partition.
+    """Show a group's members, how far it is in each partition, and its total lag.
 
     For a group of the new protocol (KIP-848), also its epoch, the epoch that each member has
     reached, and the partitions that a member still has to give up or to get.
+
+    \b
+    Keys of --json: group, state, type, protocol_type, protocol, coordinator,
+    epoch, assignment_epoch, lag, members (member, instance, rack, client_id,
+    client_host, epoch, partitions, target), partitions (topic, partition,
+    offset, end, lag; pin, if a transaction holds records back). What does not
+    apply or is not known is null.
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        listed = {listing.group_id: listing for listing in admin.list_groups()}
-        described = admin.describe_groups(*group_ids)
-        errors: list[OdradekError] = []
-        for group_id, found in described.items():
-            if isinstance(found, OdradekError):
-                try:
-                    found = _of_another_type(found, listed.get(group_id))
-                except OdradekError as error:
-                    errors.append(error)
-                    continue
-            assigned = [
-                place
-                for member in found.members
-                for place in (*member.partitions, *(member.target or ()))
-            ]
-            lags = admin.group_lag(group_id, assigned)
-            group_type = listed[group_id].group_type if group_id in listed else found.group_type
-            if as_json:
-                echo_json(facts(found, group_type, lags))
-            else:
-                _show(found, group_type, lags)
+
+        def look() -> dict[str, int | None]:
+            return _describe(admin, group_ids, as_json, bootstrap)
+
+        look_again(look, fail_above=fail_above, watch=watch, interval_s=interval_s)
+
+
+def _describe(
+    admin: Admin, group_ids: Sequence[str], as_json: bool, bootstrap: str
+) -> dict[str, int | None]:
+    """Show groups, and return their total lags."""
+    totals: dict[str, int | None] = {}
+    listed = {listing.group_id: listing for listing in admin.list_groups()}
+    described = admin.describe_groups(*group_ids)
+    errors: list[OdradekError] = []
+    for group_id, found in described.items():
+        if isinstance(found, OdradekError):
+            try:
+                found = _of_another_type(found, listed.get(group_id))
+            except OdradekError as error:
+                errors.append(error)
+                continue
+        assigned = [
+            place
+            for member in found.members
+            for place in (*member.partitions, *(member.target or ()))
+        ]
+        lags = admin.group_lag(group_id, assigned)
+        totals[group_id] = total(lags)
+        group_type = listed[group_id].group_type if group_id in listed else found.group_type
+        behind = [
+            place for place, lag in lags.items() if lag.lag != 0 and lag.end_offset is not None
+        ]
+        waiting = find_waiting(admin, behind)
+        pins = pins_of(admin, waiting)
+        if as_json:
+            echo_json(facts(found, group_type, lags, pins))
+            continue
+        _show(found, group_type, lags)
+        for line in held_back(waiting, pins, bootstrap):
+            click.echo(sentence(line))
     if errors:
         raise together(errors)
+    return totals
 
 
 def _of_another_type(error: OdradekError, listed: GroupListing | None) -> GroupDescription:
@@ -225,10 +238,9 @@ def _of_another_type(error: OdradekError, listed: GroupListing | None) -> GroupD
 
 
 def facts(
-    found: GroupDescription, group_type: str, lags: dict[TopicPartition, GroupLag]
+    found: GroupDescription, group_type: str, lags: dict[TopicPartition, GroupLag], pins: Pins
 ) -> dict[str, Any]:
     """Return a group as `--json` prints it."""
-    known = [lag.lag for lag in lags.values() if lag.lag is not None]
     return {
         "group": found.group_id,
         "state": found.state,
@@ -238,7 +250,7 @@ def facts(
         "coordinator": found.coordinator_id,
         "epoch": found.group_epoch,
         "assignment_epoch": found.assignment_epoch,
-        "lag": sum(known),
+        "lag": total(lags),
         "members": [
             {
                 "member": member.member_id,
@@ -253,13 +265,16 @@ def facts(
             for member in found.members
         ],
         "partitions": [
-            {
-                "topic": place.topic,
-                "partition": place.partition,
-                "offset": lag.offset,
-                "end": lag.end_offset,
-                "lag": lag.lag,
-            }
+            with_pin(
+                {
+                    "topic": place.topic,
+                    "partition": place.partition,
+                    "offset": lag.offset,
+                    "end": lag.end_offset,
+                    "lag": lag.lag,
+                },
+                pins.get(place),
+            )
             for place, lag in lags.items()
         ],
     }
@@ -276,6 +291,7 @@ def _show(found: GroupDescription, group_type: str, lags: dict[TopicPartition, G
     click.echo(
         f"{printable(found.group_id)}  {found.state}{kind}, "
         f"{counted(len(found.members), 'member')}, coordinator {found.coordinator_id}{epoch}"
+        f"{_behind(total(lags))}"
     )
     owners = {
         place: client(member.group_instance_id or member.client_id, member.client_host) or ""
@@ -302,8 +318,12 @@ def _show(found: GroupDescription, group_type: str, lags: dict[TopicPartition, G
         click.echo("It has stored no offsets.")
     for member in found.members:
         name = client(member.group_instance_id or member.client_id, member.client_host) or ""
-        for sentence in _sentences(member, found):
-            click.echo(f"{name} {sentence}")
+        for about in _sentences(member, found):
+            click.echo(f"{name} {about}")
+
+
+def _behind(lag: int | None) -> str:
+    return "" if lag is None else f", {counted(lag, 'record')} behind"
 
 
 def _sentences(member: GroupMemberDescription, found: GroupDescription) -> list[str]:
@@ -327,117 +347,18 @@ def _number(value: int | None) -> str:
     return "-" if value is None else str(value)
 
 
-@group.command("reset")
-@click.argument("group_id", metavar="GROUP")
-@topics_option("Reset this topic, or these partitions.  [default: all that the group has]")
-@click.option("--to-earliest", is_flag=True, help="Go on where each partition begins.")
-@click.option("--to-latest", is_flag=True, help="Go on where each partition ends.")
-@click.option(
-    "--to-offset", type=click.IntRange(0, INT64_MAX), metavar="OFFSET", help="Go on at this offset."
-)
-@click.option(
-    "--to-time",
-    type=Moment(),
-    metavar="TIME",
-    help="Go on at the first record at or after this time: 2026-11-21T12:00:00Z (local time "
-    "without a zone), or milliseconds since 1970.",
-)
-@click.option(
-    "--shift",
-    type=click.IntRange(-INT64_MAX, INT64_MAX),
-    metavar="N",
-    help="Go on N offsets later; earlier if N is negative.",
-)
-@click.option("--dry-run", is_flag=True, help="Show the new offsets, and store nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each partition.")
-@connection_options
-@reports_errors
-def reset_group(
-    group_id: str,
-    topics: Sequence[tuple[str, tuple[int, ...]]],
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_time: int | None,
-    shift: int | None,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    bootstrap: str,
-    timeout_s: float,
-) -> None:
-    """Let a group without members go on elsewhere.
-
-    An offset is never set outside of what a partition has. The new offsets are shown first.
-    """
-    given = [to_offset is not None, to_time is not None, shift is not None]
-    if sum([*given, to_earliest, to_latest]) != 1:
-        raise click.UsageError(
-            "Give one of --to-earliest, --to-latest, --to-offset, --to-time and --shift."
-        )
-    to = ResetTo(
-        offset=to_offset, time_ms=to_time, shift=shift, earliest=to_earliest, latest=to_latest
-    )
-    with Admin(bootstrap, **limits(timeout_s)) as admin:
-        places = _places(admin, topics) if topics else None
-        planned = admin.reset_group(group_id, to, partitions=places, dry_run=True)
-        if not planned:
-            raise Refused(f"the group {group_id!r} has no offsets; name topics with --topic")
-        _show_resets(group_id, planned, as_json)
-        if dry_run:
-            return
-        if not yes and sys.stdin.isatty():
-            confirm(f"Store these offsets for {printable(group_id)}?")
-        admin.set_group_offsets(group_id, {place: reset.after for place, reset in planned.items()})
-
-
-def _places(admin: Admin, topics: Sequence[tuple[str, tuple[int, ...]]]) -> list[TopicPartition]:
-    """Return the partitions that are meant. Raises `Refused` for a topic that does not exist."""
-    found = {topic.name: topic for topic in admin.describe_topics(*dict(topics))}
-    places: dict[TopicPartition, None] = {}
-    for name, numbers in topics:
-        there = [partition.partition for partition in found[name].partitions]
-        for number in numbers or there:
-            if number not in there:
-                raise Refused(f"there is no partition {TopicPartition(name, number)}")
-            places[TopicPartition(name, number)] = None
-    return list(places)
-
-
-def _show_resets(group_id: str, planned: dict[TopicPartition, OffsetReset], as_json: bool) -> None:
-    if as_json:
-        for place, reset in planned.items():
-            echo_json(
-                {
-                    "group": group_id,
-                    "topic": place.topic,
-                    "partition": place.partition,
-                    "offset": reset.before,
-                    "new_offset": reset.after,
-                }
-            )
-        return
-    show_table(
-        ("topic", "partition", "offset", "new offset"),
-        [
-            (place.topic, str(place.partition), _number(reset.before), str(reset.after))
-            for place, reset in planned.items()
-        ],
-        right=("partition", "offset", "new offset"),
-    )
-
-
 @group.command("delete")
 @click.argument("group_ids", metavar="GROUP...", nargs=-1, required=True)
 @topics_option("Delete only the offsets of this topic, or of these partitions.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print a JSON object for each group: group, topics (null for all), deleted.")
 @connection_options
 @reports_errors
 def delete_group(
     group_ids: tuple[str, ...],
     topics: Sequence[tuple[str, tuple[int, ...]]],
     yes: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
@@ -446,13 +367,27 @@ def delete_group(
     what = f"the offsets of {_named(topics)} of {names}" if topics else f"{names} and all offsets"
     if not yes and sys.stdin.isatty():
         confirm(f"Delete {what}?")
+    wanted = list(dict.fromkeys(name for name, _ in topics)) or None
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        if not topics:
-            admin.delete_groups(*group_ids)
-            return
-        places = _places(admin, topics)
-        for group_id in group_ids:
-            admin.delete_group_offsets(group_id, places)
+        places = places_of(admin, topics)
+        errors: list[OdradekError] = []
+        for group_id in dict.fromkeys(group_ids):
+            try:
+                if topics:
+                    admin.delete_group_offsets(group_id, places)
+                else:
+                    admin.delete_groups(group_id)
+            except Refused as error:
+                errors.append(error)
+                continue
+            of = f"the offsets of {_named(topics)} of" if topics else "the group"
+            report(
+                as_json,
+                {"group": group_id, "topics": wanted, "deleted": True},
+                f"Deleted {of} {printable(group_id)}.",
+            )
+    if errors:
+        raise together(errors)
 
 
 def _named(topics: Iterable[tuple[str, tuple[int, ...]]]) -> str:

@@ -1,40 +1,44 @@
-"""`odradek cluster move` and `drain`: replicas go to other brokers while their partitions are used.
+"""`odradek cluster move`, `drain` and `rebalance`: replicas go to other brokers.
 
-Both show the plan first. With --wait they return when the moves are complete.
+Their partitions are used meanwhile. All show the plan first. With --wait they return when the moves
+are complete.
 """
 
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import click
 
 from odradek.client.blocking import Admin, PartitionMove, Refused, TimedOut, TopicPartition
 from odradek.client.cli.common import (
+    INT16_MAX,
     PartitionName,
     Seconds,
     confirm,
     connection_options,
     echo_json,
+    json_option,
     limits,
     no_broker,
     once_there,
     reports_errors,
     show_table,
 )
+from odradek.client.cli.placement import Plan, balanced, drained
 from odradek.client.cli.words import counted
-from odradek.client.types import TopicDescription
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.text import printable
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LOOK_SECONDS: Final = 0.2
 """The pause between two looks at moves that are under way."""
 WAIT_SECONDS: Final = 3_600.0
 SHOWN_SECONDS: Final = 10.0
 """How long after a move a broker may still show the replicas that were before."""
-
-Plan = dict[TopicPartition, tuple[int, ...]]
 
 
 class Nodes(click.ParamType):  # type: ignore[type-arg]  # generic only in the stubs
@@ -53,21 +57,34 @@ class Nodes(click.ParamType):  # type: ignore[type-arg]  # generic only in the s
         return tuple(map(int, words))
 
 
+def wait_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Add the options `--wait` and `--wait-seconds`."""
+    wait = click.option("--wait", is_flag=True, help="Return when the moves are complete.")
+    seconds = click.option(
+        "--wait-seconds",
+        type=Seconds(min=0.001),
+        default=WAIT_SECONDS,
+        metavar="SECONDS",
+        help=f"How long --wait waits.  [default: {WAIT_SECONDS:.0f}]",
+    )
+    return wait(seconds(command))
+
+
+def plan_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Add the options `--dry-run` and `--yes` of a command that shows its plan first."""
+    dry_run = click.option("--dry-run", is_flag=True, help="Show the plan, and move nothing.")
+    yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+    return dry_run(yes(command))
+
+
 @click.command("move")
 @click.argument("places", metavar="TOPIC-PARTITION...", nargs=-1, type=PartitionName())
 @click.option(
     "--to", "target", type=Nodes(), metavar="ID,...", help="The brokers that are to have replicas."
 )
 @click.option("--cancel", is_flag=True, help="Cancel the moves of these partitions.")
-@click.option("--wait", is_flag=True, help="Return when the moves are complete.")
-@click.option(
-    "--wait-seconds",
-    type=Seconds(min=0.001),
-    default=WAIT_SECONDS,
-    metavar="SECONDS",
-    help=f"How long --wait waits.  [default: {WAIT_SECONDS:.0f}]",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each partition.")
+@wait_options
+@json_option("Print a JSON object for each move: topic, partition, replicas, adding, removing.")
 @connection_options
 @reports_errors
 def move(
@@ -108,16 +125,9 @@ def move(
 
 @click.command("drain")
 @click.argument("node_id", metavar="ID", type=click.IntRange(min=0))
-@click.option("--dry-run", is_flag=True, help="Show the plan, and move nothing.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--wait", is_flag=True, help="Return when the moves are complete.")
-@click.option(
-    "--wait-seconds",
-    type=Seconds(min=0.001),
-    default=WAIT_SECONDS,
-    metavar="SECONDS",
-    help=f"How long --wait waits.  [default: {WAIT_SECONDS:.0f}]",
-)
+@plan_options
+@wait_options
+@json_option("Print a JSON object for each partition that moves: topic, partition, replicas.")
 @connection_options
 @reports_errors
 def drain(
@@ -126,38 +136,32 @@ def drain(
     yes: bool,
     wait: bool,
     wait_seconds: float,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
     """Move every replica of a broker to others, so that it can be taken away.
 
-    Each goes to the broker that has the fewest replicas and none of that partition.
+    Each goes to the broker that has the fewest replicas and none of that partition, in another rack
+    than the others (`broker.rack`) as far as there is one.
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        alive = [broker.node_id for broker in admin.describe_cluster().brokers]
-        names = admin.list_topics(internal=True)
-        topics = admin.describe_topics(*names) if names else []
+        alive = racks_of(admin)
+        topics = once_there(lambda: admin.describe_topics(*admin.list_topics(internal=True)))
         moves = admin.list_moves()
         plan = drained(topics, alive, node_id, moves)
         going = [place for place, found in moves.items() if node_id in found.removing]
         if not plan and not going:
             if node_id not in alive:
                 raise no_broker(node_id, sorted(alive))
-            click.echo(f"Broker {node_id} has no replicas.")
+            click.echo(f"Broker {node_id} has no replicas.", err=as_json)
             return
-        if plan:
-            show_table(
-                ("topic", "partition", "replicas"),
-                [
-                    (place.topic, str(place.partition), ",".join(map(str, replicas)))
-                    for place, replicas in plan.items()
-                ],
-                right=("partition",),
-            )
+        _show_plan(plan, as_json)
         if going:
             click.echo(
                 f"{counted(len(going), 'move')} under way from broker {node_id}: it still has "
-                "these replicas."
+                "these replicas.",
+                err=as_json,
             )
         if dry_run:
             return
@@ -168,44 +172,83 @@ def drain(
         if wait:
             _wait(admin, [*plan, *going], wait_seconds)
             _check_drained(admin, node_id)
-            click.echo(f"Broker {node_id} has no replicas any more.")
+            click.echo(f"Broker {node_id} has no replicas any more.", err=as_json)
 
 
-def drained(
-    topics: Iterable[TopicDescription],
-    alive: Sequence[int],
-    node_id: int,
-    moves: Mapping[TopicPartition, PartitionMove],
-) -> Plan:
-    """Return the new replicas of the partitions that a broker has, or is about to get.
+@click.command("rebalance")
+@click.option("--topic", "-t", "names", multiple=True, help="Look only at this topic. Repeatable.")
+@click.option(
+    "--replication-factor",
+    "-r",
+    type=click.IntRange(1, INT16_MAX),
+    help="Give each partition so many replicas.  [default: as many as it has]",
+)
+@plan_options
+@wait_options
+@json_option("Print a JSON object for each partition that moves: topic, partition, replicas.")
+@connection_options
+@reports_errors
+def rebalance(
+    names: tuple[str, ...],
+    replication_factor: int | None,
+    dry_run: bool,
+    yes: bool,
+    wait: bool,
+    wait_seconds: float,
+    as_json: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Spread replicas, and the first ones, which lead, evenly over the brokers and their racks.
 
-    Raises `Refused` if there is no broker left for one of them.
+    No two replicas of a partition are in one rack (`broker.rack`), as far as there are enough
+    racks. A cluster that is in balance stays as it is. New brokers get their part, and with
+    --replication-factor partitions get more replicas, or fewer.
     """
-    places: Plan = {}
-    for topic in topics:
-        for found in topic.partitions:
-            place = TopicPartition(topic.name, found.partition)
-            going = moves[place].removing if place in moves else ()
-            places[place] = tuple(node for node in found.replicas if node not in going)
-    counts = {
-        node: sum(node in replicas for replicas in places.values())
-        for node in sorted(alive)
-        if node != node_id
-    }
-    plan: Plan = {}
-    for place, replicas in places.items():
-        if node_id not in replicas:
-            continue
-        free = [node for node in counts if node not in replicas]
-        if not free:
-            raise Refused(
-                f"no broker can take the replica of {place} on broker {node_id}, as each has one "
-                f"already ({', '.join(map(str, replicas))}); start another broker"
-            )
-        comes = min(free, key=lambda node: (counts[node], node))
-        counts[comes] += 1
-        plan[place] = tuple(comes if node == node_id else node for node in replicas)
-    return plan
+    with Admin(bootstrap, **limits(timeout_s)) as admin:
+        wanted = names or tuple(admin.list_topics(internal=True))
+        topics = once_there(lambda: admin.describe_topics(*wanted))
+        plan = balanced(
+            topics, racks_of(admin), admin.list_moves(), replication_factor=replication_factor
+        )
+        _show_plan(plan, as_json)
+        if not plan:
+            click.echo("All is in balance: nothing is to move.", err=as_json)
+            return
+        if dry_run:
+            return
+        if not yes and sys.stdin.isatty():
+            confirm(f"Move {counted(len(plan), 'partition')}?")
+        admin.move_partitions(plan)
+        if wait:
+            _wait(admin, plan, wait_seconds)
+        click.echo(
+            f"{counted(len(plan), 'partition')} moved."
+            if wait
+            else f"{counted(len(plan), 'move')} under way: 'odradek cluster move' shows them.",
+            err=as_json,
+        )
+
+
+def racks_of(admin: Admin) -> dict[int, str | None]:
+    """Return the rack of each broker that is there."""
+    return {broker.node_id: broker.rack for broker in admin.describe_cluster().brokers}
+
+
+def _show_plan(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        for place, replicas in plan.items():
+            where = {"topic": place.topic, "partition": place.partition}
+            echo_json({**where, "replicas": list(replicas)})
+    elif plan:
+        show_table(
+            ("topic", "partition", "replicas"),
+            [
+                (place.topic, str(place.partition), ",".join(map(str, replicas)))
+                for place, replicas in plan.items()
+            ],
+            right=("partition",),
+        )
 
 
 def _wait(admin: Admin, places: Iterable[TopicPartition], seconds: float) -> None:

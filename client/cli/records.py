@@ -19,22 +19,29 @@ from odradek.client.blocking import (
     Transaction,
 )
 from odradek.client.cli.common import (
+    Seconds,
     assignment,
     check_reader,
     connection_options,
+    echo_json,
     existing_topics,
+    in_ms,
     json_line,
+    json_option,
     limits,
+    new_topics_shown,
     reports_errors,
     show_log,
 )
-from odradek.client.cli.words import counted
+from odradek.client.cli.waiting import say_why
+from odradek.client.cli.words import counted, span
 from odradek.client.config import CODECS, Compression, Isolation
 from odradek.client.errors import Rebalanced, TimedOut
 from odradek.client.types import TopicDescription
 
 READ_CHUNK: Final = 2_000
 POLL_MS: Final = 200
+TRANSACTION_TIMEOUT_S: Final = 60.0
 DEFAULT_FORMAT: Final = "%v"
 
 
@@ -75,6 +82,15 @@ DEFAULT_FORMAT: Final = "%v"
     help="Send all records in one transaction of this id: all are visible, or none.",
 )
 @click.option(
+    "--transaction-timeout",
+    "transaction_timeout_s",
+    type=Seconds(min=0.001),
+    default=TRANSACTION_TIMEOUT_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="The broker aborts the transaction when it has been open for so long.",
+)
+@click.option(
     "--compression",
     "-z",
     type=click.Choice(tuple(CODECS)),
@@ -82,6 +98,7 @@ DEFAULT_FORMAT: Final = "%v"
     show_default=True,
     help="How batches of records are compressed.",
 )
+@json_option("Print one JSON object: topic, records, transactional_id.")
 @connection_options
 @reports_errors
 def produce(
@@ -92,11 +109,17 @@ def produce(
     headers: tuple[str, ...],
     partition: int | None,
     transactional_id: str | None,
+    transaction_timeout_s: float,
     compression: Compression,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Send each line to TOPIC as the value of a record."""
+    """Send each line to TOPIC as the value of a record.
+
+    A topic that does not exist is created by the first record, if the broker allows it; a line on
+    standard error says so.
+    """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other.")
     if key_separator == "":
@@ -111,20 +134,38 @@ def produce(
             count += 1
         return count
 
-    with Producer(
-        bootstrap,
-        transactional_id=transactional_id,
-        compression=compression,
-        **limits(timeout_s),
-    ) as producer:
+    with (
+        new_topics_shown(),
+        Producer(
+            bootstrap,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=in_ms(transaction_timeout_s),
+            compression=compression,
+            **limits(timeout_s),
+        ) as producer,
+    ):
         if transactional_id is None:
             count = send_all(producer)
             producer.flush()
         else:
             with producer.transaction() as transaction:
+                if source.isatty():
+                    click.echo(_open_until(transactional_id, transaction_timeout_s), err=True)
                 count = send_all(transaction)
     how = "sent" if transactional_id is None else "committed"
-    click.echo(f"{counted(count, 'record')} {how} to {topic_name}.", err=True)
+    if as_json:
+        facts = {"topic": topic_name, "records": count, "transactional_id": transactional_id}
+        echo_json(facts)
+    else:
+        click.echo(f"{counted(count, 'record')} {how} to {topic_name}.", err=True)
+
+
+def _open_until(transactional_id: str, transaction_timeout_s: float) -> str:
+    limit = span(in_ms(transaction_timeout_s))
+    return (
+        f"A transaction of {transactional_id!r} is open until Ctrl-D, which commits it. Ctrl-C "
+        f"aborts it, and so does the broker {limit} after its first record."
+    )
 
 
 def _records(
@@ -199,7 +240,7 @@ def _records(
     "%k key, %v value, %h headers, %% percent sign, \\n new line, \\t tab. The line ends after it, "
     "with or without a \\n of its own.  [default: %v]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each record.")
+@json_option("Print a JSON object for each record; the keys are above.")
 @connection_options
 @reports_errors
 def consume(
@@ -216,7 +257,12 @@ def consume(
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Print the records of TOPIC that are there now, or with --follow those that come."""
+    """Print the records of TOPIC that are there now, or with --follow those that come.
+
+    \b
+    Keys of --json: topic, partition, offset, timestamp_ms, key, value, headers
+    (pairs). What is not UTF-8 is an object with the key base64.
+    """
     if from_beginning and offset is not None:
         raise click.UsageError("--from-beginning and --offset exclude each other.")
     if group_id is not None and (from_beginning or offset is not None or partitions):
@@ -226,9 +272,11 @@ def consume(
         )
     show = _as_json if as_json else _formatter(template)
     options = limits(timeout_s)
-    with Admin(bootstrap, **options) as admin:
+    with (
+        Admin(bootstrap, **options) as admin,
+        Consumer(bootstrap, group_id=group_id, isolation_level=isolation, **options) as consumer,
+    ):
         (topic,) = existing_topics(admin, topic_name)
-    with Consumer(bootstrap, group_id=group_id, isolation_level=isolation, **options) as consumer:
         if follow:
             show_log()
         if group_id is not None:
@@ -240,22 +288,41 @@ def consume(
             _seek(consumer, wanted, offset, at_end=follow and not from_beginning)
             ends = None if follow else consumer.end_offsets(wanted)
             lists = _lists(consumer, ends, timeout_s)
-        left = max_records
-        for records in lists:
-            check_reader()
-            shown = records if left is None else records[:left]
-            for record in shown:
-                sys.stdout.buffer.write(show(record))
-            sys.stdout.buffer.flush()
-            if group_id is not None and shown:
-                _store(consumer, shown)
-            if left is not None:
-                left -= len(shown)
-                if left <= 0:
-                    return
-        if group_id is not None:
-            with suppress(Rebalanced):
-                consumer.commit()  # also what is no record: markers of transactions
+        try:
+            is_end = _print(consumer, lists, show, max_records, is_member=group_id is not None)
+        except TimedOut:
+            say_why(admin, consumer, bootstrap, isolation)
+            raise
+        if is_end:
+            say_why(admin, consumer, bootstrap, isolation)
+
+
+def _print(
+    consumer: Consumer,
+    lists: Iterable[list[ConsumerRecord]],
+    show: Callable[[ConsumerRecord], bytes],
+    max_records: int | None,
+    *,
+    is_member: bool,
+) -> bool:
+    """Print records. Return False if there may be more than `max_records`."""
+    left = max_records
+    for records in lists:
+        check_reader()
+        shown = records if left is None else records[:left]
+        for record in shown:
+            sys.stdout.buffer.write(show(record))
+        sys.stdout.buffer.flush()
+        if is_member and shown:
+            _store(consumer, shown)
+        if left is not None:
+            left -= len(shown)
+            if left <= 0:
+                return False
+    if is_member:
+        with suppress(Rebalanced):
+            consumer.commit()  # also what is no record: markers of transactions
+    return True
 
 
 def _store(consumer: Consumer, shown: Iterable[ConsumerRecord]) -> None:

@@ -24,6 +24,7 @@ from odradek.client.cli.common import (
     connection_options,
     echo_json,
     limits,
+    report,
     reports_errors,
     show_table,
 )
@@ -178,13 +179,19 @@ def _show(
     help="Abort also the transactions of batches that are not committed. A query that runs "
     "fails with its batch, and runs it again when it is started again.",
 )
+@json_option
 @prefix_option
 @connection_options
 @reports_errors
-def clean(query: str, running: bool, prefix: str, bootstrap: str, timeout_s: float) -> None:
+def clean(
+    query: str, running: bool, as_json: bool, prefix: str, bootstrap: str, timeout_s: float
+) -> None:
     """Abort the orphans of a query: open transactions of batches that are committed.
 
     The next commit of the query does the same. Nothing that is committed changes.
+
+    \b
+    Keys of --json: query, aborted (transactions), ended (meanwhile).
     """
     decided = _decided(prefix, bootstrap, timeout_s)
     scopes = {*decided, *(_open_by_query(prefix, bootstrap, timeout_s) if running else ())}
@@ -206,8 +213,12 @@ def clean(query: str, running: bool, prefix: str, bootstrap: str, timeout_s: flo
         with TransactionGroup(bootstrap, group, **limits(timeout_s)) as transactions:
             ended = abort_each(transactions, found)
         aborted, others = aborted + ended, others + len(found) - ended
-    click.echo(f"Aborted {words.counted(aborted, 'transaction')} of {printable(query)}.")
-    if others:
+    report(
+        as_json,
+        {"query": query, "aborted": aborted, "ended": others},
+        f"Aborted {words.counted(aborted, 'transaction')} of {printable(query)}.",
+    )
+    if others and not as_json:
         click.echo(f"{words.counted(others, 'other')} ended meanwhile.")
 
 

@@ -1,10 +1,12 @@
 """`odradek topic`: create, list, describe, alter, extend and delete topics, and their records."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
+from odradek.client.administration.pin_words import held_back
 from odradek.client.blocking import (
     Admin,
     OdradekError,
@@ -17,15 +19,25 @@ from odradek.client.cli.common import (
     INT16_MAX,
     INT32_MAX,
     INT64_MAX,
-    assignments,
     confirm,
     connection_options,
     echo_json,
+    existing_topics,
+    json_option,
     limits,
+    once_there,
+    report,
+    report_changes,
     reports_errors,
+    sentence,
+    settings_of,
     show_table,
     together,
 )
+from odradek.client.cli.waiting import pins_of, with_pin
+from odradek.client.cli.words import counted
+from odradek.client.types import NewTopic
+from odradek.protocol.errors import ErrorCode
 
 HIGH_WATERMARK: Final = -1
 """The offset that stands for the end of what consumers can see."""
@@ -56,11 +68,12 @@ def topic() -> None:
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Give the topics this setting. Repeatable.",
+    help="Give the topics this setting, such as retention.ms=7d. Repeatable.",
 )
 @click.option(
     "--if-not-exists", is_flag=True, help="Leave a topic that is there as it is; no error."
 )
+@json_option("Print a JSON object for each topic; the keys are above.")
 @connection_options
 @reports_errors
 def create_topic(
@@ -69,20 +82,48 @@ def create_topic(
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Create topics."""
-    settings = assignments(configs, "--config")
+    """Create topics.
+
+    \b
+    Keys of --json: topic, id, created (false if it was there), partitions,
+    replicas (of each partition).
+    """
+    settings = settings_of(configs, "--config")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
-            admin.create_topic(
-                name,
-                partitions=partitions or -1,
-                replication_factor=replication_factor or -1,
-                configs=settings,
-                if_not_exists=if_not_exists,
+            is_new = _create(
+                admin,
+                NewTopic(name, partitions or -1, replication_factor or -1, tuple(settings.items())),
+                if_not_exists,
             )
+            (found,) = existing_topics(admin, name)
+            count, replicas = len(found.partitions), _replicas(found)
+            facts = {"topic": name, "id": str(found.topic_id), "created": is_new}
+            said = f"Created {name}" if is_new else f"{name} was there"
+            report(
+                as_json,
+                {**facts, "partitions": count, "replicas": replicas},
+                f"{said}: {counted(count, 'partition')}, {counted(replicas, 'replica')} of each.",
+            )
+
+
+def _create(admin: Admin, wanted: NewTopic, if_not_exists: bool) -> bool:
+    """Create a topic. Return False if it is there already, and may be."""
+    try:
+        admin.create_topics([wanted])
+    except Refused as error:
+        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+            raise
+        return False
+    return True
+
+
+def _replicas(found: TopicDescription) -> int:
+    return max((len(partition.replicas) for partition in found.partitions), default=0)
 
 
 @topic.command("list")
@@ -91,22 +132,96 @@ def create_topic(
     is_flag=True,
     help="List also internal topics, of the broker and of Spark queries.",
 )
+@click.option("--names", "only_names", is_flag=True, help="Print only the names, one per line.")
+@json_option("Print a JSON object for each topic; the keys are above.")
 @connection_options
 @reports_errors
-def list_topics(internal: bool, bootstrap: str, timeout_s: float) -> None:
-    """Print the names of topics, one per line."""
+def list_topics(
+    internal: bool, only_names: bool, as_json: bool, bootstrap: str, timeout_s: float
+) -> None:
+    """List topics with their partitions, the replicas of each, and their bytes.
+
+    The bytes are those of one copy: of the leaders' logs on disk.
+
+    \b
+    Keys of --json: topic, id, internal, partitions, replicas, bytes (null if a
+    broker does not return them).
+    """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        for name in admin.list_topics(internal=internal):
-            click.echo(name)
+        if only_names:
+            for name in admin.list_topics(internal=internal):
+                click.echo(name)
+            return
+        found = once_there(lambda: admin.describe_topics(*admin.list_topics(internal=internal)))
+        sizes = sizes_of(admin, found)
+    rows = [
+        {
+            "topic": each.name,
+            "id": str(each.topic_id),
+            "internal": each.is_internal,
+            "partitions": len(each.partitions),
+            "replicas": _replicas(each),
+            "bytes": _bytes(each, sizes),
+        }
+        for each in found
+    ]
+    if as_json:
+        for row in rows:
+            echo_json(row)
+    elif rows:
+        columns = ("topic", "partitions", "replicas", "bytes")
+        table = [[_cell(row[name]) for name in columns] for row in rows]
+        show_table(columns, table, right=columns[1:])
+    else:
+        click.echo("There is no topic.")
+
+
+Sizes = dict[TopicPartition, dict[int, int]]
+"""The bytes that each replica takes on disk, by the id of its broker."""
+
+
+def sizes_of(admin: Admin, topics: Sequence[TopicDescription]) -> Sizes:
+    """Return the sizes of replicas, as far as brokers return them."""
+    places = [
+        TopicPartition(topic.name, partition.partition)
+        for topic in topics
+        for partition in topic.partitions
+    ]
+    sizes: Sizes = {place: {} for place in places}
+    for directory in admin.describe_log_dirs(places) if places else ():
+        if not isinstance(directory, OdradekError):
+            for place, size in directory.sizes.items():
+                sizes.setdefault(place, {})[directory.node_id] = size
+    return sizes
+
+
+def _bytes(topic: TopicDescription, sizes: Sizes) -> int | None:
+    """Return the bytes of one copy of a topic; None if a part is not known."""
+    total = 0
+    for partition in topic.partitions:
+        found = sizes[TopicPartition(topic.name, partition.partition)]
+        if partition.leader not in found:
+            return None
+        total += found[partition.leader]
+    return total
 
 
 @topic.command("describe")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each topic.")
+@json_option("Print a JSON object for each topic; the keys are above.")
 @connection_options
 @reports_errors
 def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeout_s: float) -> None:
-    """Show a topic's partitions, their leaders and offsets, and its settings."""
+    """Show a topic's partitions, their leaders, offsets and sizes, and its settings.
+
+    The bytes of a partition are those of its leader's log on disk.
+
+    \b
+    Keys of --json: topic, id, settings (that are not at their defaults), partitions
+    (partition, leader, replicas, in_sync, offline, first_offset,
+    last_stable_offset, end_offset, bytes, replica_bytes by broker; pin, if a
+    transaction holds records back).
+    """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         errors: list[OdradekError] = []
         for name in dict.fromkeys(names):
@@ -115,16 +230,26 @@ def describe_topic(names: tuple[str, ...], as_json: bool, bootstrap: str, timeou
             except Refused as error:
                 errors.append(error)
                 continue
-            description = _describe(admin, found)
+            description, waiting = _describe(admin, found)
+            pins = pins_of(admin, waiting)
             if as_json:
-                echo_json(description)
-            else:
-                _show(description)
+                rows = [
+                    with_pin(row, pins.get(TopicPartition(name, row["partition"])))
+                    for row in description["partitions"]
+                ]
+                echo_json(description | {"partitions": rows})
+                continue
+            _show(description)
+            for line in held_back(waiting, pins, bootstrap):
+                click.echo(sentence(line))
     if errors:
         raise together(errors)
 
 
-def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
+def _describe(
+    admin: Admin, found: TopicDescription
+) -> tuple[dict[str, Any], dict[TopicPartition, int]]:
+    """Return what is shown of a topic, and the records that wait behind open transactions."""
     names = [TopicPartition(found.name, partition.partition) for partition in found.partitions]
     partitions = [
         name
@@ -136,8 +261,14 @@ def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
     end = admin.list_offsets(
         {partition: "latest" for partition in partitions}, isolation_level="read_uncommitted"
     )
+    waiting = {
+        name: end[name].offset - stable[name].offset
+        for name in partitions
+        if end[name].offset > stable[name].offset
+    }
     settings = admin.describe_topic_configs(found.name)[found.name]
-    return {
+    sizes = sizes_of(admin, [found])
+    description = {
         "topic": found.name,
         "id": str(found.topic_id),
         "settings": {name: entry.value for name, entry in settings.items() if not entry.is_default},
@@ -151,10 +282,13 @@ def _describe(admin: Admin, found: TopicDescription) -> dict[str, Any]:
                 "first_offset": first[name].offset if name in first else None,
                 "last_stable_offset": stable[name].offset if name in stable else None,
                 "end_offset": end[name].offset if name in end else None,
+                "bytes": sizes[name].get(partition.leader),
+                "replica_bytes": {str(node): size for node, size in sorted(sizes[name].items())},
             }
             for name, partition in zip(names, found.partitions, strict=True)
         ],
     }
+    return description, waiting
 
 
 def _show(description: dict[str, Any]) -> None:
@@ -163,7 +297,8 @@ def _show(description: dict[str, Any]) -> None:
     click.echo(settings or "all settings at their defaults")
     partitions = description["partitions"]
     is_offline = any(row["offline"] for row in partitions)
-    names = [name for name in partitions[0] if name != "offline" or is_offline]
+    hidden = ("replica_bytes",) if is_offline else ("replica_bytes", "offline")
+    names = [name for name in partitions[0] if name not in hidden]
     rows = [[_cell(row[name]) for name in names] for row in partitions]
     columns = [name.replace("_", " ") for name in names]
     show_table(columns, rows, right=columns)
@@ -197,6 +332,7 @@ def _cell(value: object) -> str:
     help="Let this setting have the broker's value again. Repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Check whether it is possible, and change nothing.")
+@json_option("Print a JSON object for each topic: topic, set, unset, dry_run.")
 @connection_options
 @reports_errors
 def alter_topic(
@@ -204,21 +340,25 @@ def alter_topic(
     settings: tuple[str, ...],
     unset: tuple[str, ...],
     dry_run: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
-    """Change settings of topics. They count at once. `odradek config get` shows them."""
-    changes = assignments(settings, "--set")
-    both = [name for name in unset if name in changes]
+    """Change settings of topics. They count at once. `odradek config get` shows them.
+
+    A duration may be written as 7d or 90s, a size as 512MiB.
+    """
+    given = settings_of(settings, "--set")
+    both = [name for name in unset if name in given]
     if both:
         raise click.UsageError(f"{both[0]} cannot be set and unset.")
     if not settings and not unset:
         raise click.UsageError("Nothing to change: name settings by --set or --unset.")
+    changes: dict[str, str | None] = {**given, **dict.fromkeys(unset)}
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         for name in names:
-            admin.alter_topic_configs(
-                name, {**changes, **dict.fromkeys(unset)}, validate_only=dry_run
-            )
+            admin.alter_topic_configs(name, changes, validate_only=dry_run)
+            report_changes(as_json, {"topic": name}, f"topic {name}", changes, dry_run=dry_run)
 
 
 @topic.command("add-partitions")
@@ -229,15 +369,18 @@ def alter_topic(
     required=True,
     help="The number of partitions that the topic has afterwards.",
 )
+@json_option("Print one JSON object: topic, partitions.")
 @connection_options
 @reports_errors
-def add_partitions(name: str, total: int, bootstrap: str, timeout_s: float) -> None:
-    """Give a topic more partitions.
+def add_partitions(name: str, total: int, as_json: bool, bootstrap: str, timeout_s: float) -> None:
+    """Add partitions to a topic.
 
     Records with a key may then go to another partition than earlier ones with the same key.
     """
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         admin.create_partitions(name, total)
+    count = counted(total, "partition")
+    report(as_json, {"topic": name, "partitions": total}, f"{name} has {count} now.")
 
 
 @topic.command("delete-records")
@@ -258,7 +401,7 @@ def add_partitions(name: str, total: int, bootstrap: str, timeout_s: float) -> N
 )
 @click.option("--all", "is_all", is_flag=True, help="Delete all records that consumers can see.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each partition.")
+@json_option("Print a JSON object for each partition: topic, partition, first_offset.")
 @connection_options
 @reports_errors
 def delete_records(
@@ -299,11 +442,23 @@ def delete_records(
 @topic.command("delete")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print a JSON object for each topic: topic, deleted.")
 @connection_options
 @reports_errors
-def delete_topic(names: tuple[str, ...], yes: bool, bootstrap: str, timeout_s: float) -> None:
+def delete_topic(
+    names: tuple[str, ...], yes: bool, as_json: bool, bootstrap: str, timeout_s: float
+) -> None:
     """Delete topics and all their records."""
     if not yes and sys.stdin.isatty():
         confirm(f"Delete {', '.join(names)} and all records in it?")
+    errors: list[OdradekError] = []
     with Admin(bootstrap, **limits(timeout_s)) as admin:
-        admin.delete_topics(*names)
+        for name in dict.fromkeys(names):
+            try:
+                admin.delete_topics(name)
+            except Refused as error:
+                errors.append(error)
+            else:
+                report(as_json, {"topic": name, "deleted": True}, f"Deleted {name}.")
+    if errors:
+        raise together(errors)

@@ -12,20 +12,19 @@ from typing import Final
 import click
 
 from odradek.client.administration.descriptions import OPEN_STATES
+from odradek.client.administration.pin_words import pin_line
 from odradek.client.administration.transactions import MAX_TIMEOUT_MS
 from odradek.client.blocking import (
     Admin,
     HangingTransaction,
     OdradekError,
     PartitionProducers,
-    Pin,
     Retriable,
     TopicPartition,
     TransactionDescription,
 )
 from odradek.client.cli import words
 from odradek.client.cli.common import (
-    DEFAULT_BOOTSTRAP,
     INT64_MAX,
     Seconds,
     connection_options,
@@ -34,16 +33,15 @@ from odradek.client.cli.common import (
     limits,
     reports_errors,
     show_table,
-    terminal_width,
 )
 from odradek.client.cli.txn_abort import abort
 from odradek.client.cli.txn_groups import groups
 from odradek.client.cli.txn_watch import watch
+from odradek.client.cli.waiting import pin_facts
+from odradek.client.types import DEFAULT_BOOTSTRAP
 from odradek.protocol.state_topics import tag_of
 from odradek.protocol.text import printable
 
-WIDE: Final = 100
-"""The terminal width from which the list has a column for the clients."""
 FOUND: Final = 3
 """The exit status of `hanging --fail` if a transaction hangs."""
 
@@ -144,11 +142,9 @@ def list_transactions(
 
 def _show_list(found: Sequence[TransactionDescription]) -> None:
     columns = ["transactional id", "state", "open for", "partitions", "producer", "client"]
-    if (terminal_width() or WIDE) < WIDE:
-        columns.remove("client")
     rows = []
     for transaction in found:
-        cells = [
+        row = [
             printable(transaction.transactional_id),
             transaction.state,
             words.open_for(transaction),
@@ -156,7 +152,7 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
             f"{transaction.producer_id} epoch {transaction.producer_epoch}",
             words.client(transaction.client_id, transaction.client_host) or "",
         ]
-        rows.append(cells[: len(columns)])
+        rows.append(row)
     show_table(columns, rows, right=("partitions",))
 
 
@@ -267,8 +263,9 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
     Keys of --json: topic, partition, producer_id, producer_epoch,
     transactional_id, state, client_id, client_host, age_ms, times_out_in_ms,
     timeout_ms, start_offset (where consumers stop), end_offset,
-    records_behind (offsets that wait, markers included). What is not known
-    is null; nothing is printed for partitions without such a transaction.
+    records_behind (offsets that wait, markers included), is_hanging. What is
+    not known is null; nothing is printed for partitions without such a
+    transaction.
     """
     topic, partition = _place_of(where)
     with Admin(bootstrap, **limits(timeout_s)) as admin:
@@ -276,7 +273,7 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
     pinned = [pin for pin in pins.values() if pin is not None]
     for pin in pinned:
         if as_json:
-            echo_json(_pin_facts(pin))
+            echo_json(pin_facts(pin))
         else:
             click.echo(pin_line(pin))
     if not pinned and not as_json:
@@ -291,47 +288,6 @@ def _place_of(text: str) -> tuple[str, int | None]:
     if not number.isascii() or not number.isdigit():
         raise click.BadParameter(f"{number!r} is no partition", param_hint="TOPIC[:PARTITION]")
     return topic, int(number)
-
-
-def pin_line(pin: Pin) -> str:
-    who = f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
-    if pin.transactional_id is not None:
-        client = words.client(pin.client_id, pin.client_host)
-        whose = f"{pin.transactional_id!r} ({client})" if client else repr(pin.transactional_id)
-        who = f"{whose}, {who}"
-    if pin.state is None:
-        what = "nobody is going to end it (see `odradek txn hanging`)"
-    elif pin.state != "Ongoing":
-        what = f"{pin.state}: its marker is to be written"
-    elif pin.remaining_ms is None:
-        what = "it does not time out"
-    else:
-        what = f"aborted {words.until(pin.remaining_ms)}"
-    age = "" if pin.age_ms is None else f", open for {words.span(pin.age_ms)}"
-    waiting = words.counted(pin.records_behind, "record")
-    verb = "waits" if pin.records_behind == 1 else "wait"
-    return (
-        f"{pin.partition}: {who}{age}, {what}; {waiting} from offset {pin.start_offset} on {verb}"
-    )
-
-
-def _pin_facts(pin: Pin) -> dict[str, object]:
-    return {
-        "topic": pin.partition.topic,
-        "partition": pin.partition.partition,
-        "producer_id": pin.producer_id,
-        "producer_epoch": pin.producer_epoch,
-        "transactional_id": pin.transactional_id,
-        "state": pin.state,
-        "client_id": pin.client_id,
-        "client_host": pin.client_host,
-        "age_ms": pin.age_ms,
-        "times_out_in_ms": pin.remaining_ms,
-        "timeout_ms": pin.timeout_ms,
-        "start_offset": pin.start_offset,
-        "end_offset": pin.end_offset,
-        "records_behind": pin.records_behind,
-    }
 
 
 @txn.command(short_help="Find transactions that no coordinator will end.")

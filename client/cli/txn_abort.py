@@ -25,7 +25,9 @@ from odradek.client.cli.common import (
     INT64_MAX,
     confirm,
     connection_options,
+    json_option,
     limits,
+    report,
     reports_errors,
 )
 from odradek.client.config import ClientOptions
@@ -79,6 +81,7 @@ CLIENT_ID = "odradek txn abort"
     help="End a transaction that is decided, and whose partitions will not take its markers.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@json_option("Print one JSON object; the keys are above.")
 @connection_options
 @reports_errors
 def abort(
@@ -91,6 +94,7 @@ def abort(
     coordinator_epoch: int | None,
     without_markers: bool,
     yes: bool,
+    as_json: bool,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
@@ -104,6 +108,11 @@ def abort(
     odradek txn abort --topic T --partition P --start-offset OFFSET
     odradek txn abort --topic T --partition P --producer-id N --producer-epoch E
         writes an ABORT marker to one partition; for transactions that hang.
+
+    \b
+    Keys of --json, by ID: transactional_id, aborted (false if nothing was
+    open), producer_id, producer_epoch (those of now). In one partition: topic,
+    partition, producer_id, producer_epoch, last_stable_offset.
     """
     options: ClientOptions = {**limits(timeout_s), "client_id": CLIENT_ID}
     with Admin(bootstrap, **options) as admin:
@@ -111,7 +120,7 @@ def abort(
             given = (topic, partition, start_offset, producer_id, producer_epoch, coordinator_epoch)
             if any(option is not None for option in given):
                 raise click.UsageError("Give an ID, or the options of one partition, not both.")
-            abort_id(admin, transactional_id, yes, without_markers=without_markers)
+            abort_id(admin, transactional_id, yes, without_markers=without_markers, as_json=as_json)
             return
         if without_markers:
             raise click.UsageError("--without-markers belongs to an ID.")
@@ -125,31 +134,53 @@ def abort(
         found = _find(admin, place, start_offset, producer_id)
         epoch = found.producer_epoch if producer_epoch is None else producer_epoch
         known = found.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
-        abort_there(admin, place, found, epoch, known, yes)
+        abort_there(admin, place, found, epoch, known, yes, as_json=as_json)
 
 
 def abort_id(
-    admin: Admin, transactional_id: str, yes: bool, *, without_markers: bool = False
+    admin: Admin,
+    transactional_id: str,
+    yes: bool,
+    *,
+    without_markers: bool = False,
+    as_json: bool = False,
 ) -> None:
     before = admin.describe_transaction(transactional_id)
     if not before.is_open:
-        click.echo(
-            f"{transactional_id!r} has no open transaction ({before.state}); nothing was done."
+        report(
+            as_json,
+            _facts(before, before.producer_id, before.producer_epoch, aborted=False),
+            f"{transactional_id!r} has no open transaction ({before.state}); nothing was done.",
         )
         return
     if before.state != "Ongoing":
-        _free(admin, before, yes, without_markers)
+        _free(admin, before, yes, without_markers, as_json)
         return
     _ask(f"Abort {_said(before)}, and fence its producer?", yes)
     after = admin.force_terminate_transaction(transactional_id)
-    click.echo(
+    report(
+        as_json,
+        _facts(before, after.producer_id, after.producer_epoch, aborted=True),
         f"Aborted {_said(before)}. Its producer, id {before.producer_id} epoch "
         f"{before.producer_epoch}, is fenced: {_next(before, after.producer_id)} "
-        f"epoch {after.producer_epoch} now."
+        f"epoch {after.producer_epoch} now.",
     )
 
 
-def _free(admin: Admin, decided: TransactionDescription, yes: bool, without_markers: bool) -> None:
+def _facts(
+    found: TransactionDescription, producer_id: int, producer_epoch: int, *, aborted: bool
+) -> dict[str, object]:
+    return {
+        "transactional_id": found.transactional_id,
+        "aborted": aborted,
+        "producer_id": producer_id,
+        "producer_epoch": producer_epoch,
+    }
+
+
+def _free(
+    admin: Admin, decided: TransactionDescription, yes: bool, without_markers: bool, as_json: bool
+) -> None:
     """Free the id of a transaction whose markers are not taken, if that is what the user wants."""
     where = words.named(decided.partitions)
     if not without_markers:
@@ -164,16 +195,19 @@ def _free(admin: Admin, decided: TransactionDescription, yes: bool, without_mark
         yes,
     )
     after = admin.force_terminate_transaction(decided.transactional_id, without_markers=True)
-    click.echo(
+    report(
+        as_json,
+        _facts(decided, after.producer_id, after.producer_epoch, aborted=False),
         f"{decided.transactional_id!r} is free ({_next(decided, after.producer_id)} epoch "
-        f"{after.producer_epoch} now), without the markers of {where}."
+        f"{after.producer_epoch} now), without the markers of {where}.",
     )
     for place in decided.partitions:
         by_hand = ("--topic", place.topic, "--partition", str(place.partition))
         producer = ("--producer-id", str(decided.producer_id))
         epoch = ("--producer-epoch", str(decided.producer_epoch))
         command = shlex.join(["odradek", "txn", "abort", *by_hand, *producer, *epoch])
-        click.echo(f"If {place} is there again, {command!r} aborts what is open in it.")
+        said = f"If {place} is there again, {command!r} aborts what is open in it."
+        click.echo(said, err=as_json)
 
 
 def _next(before: TransactionDescription, producer_id: int) -> str:
@@ -194,6 +228,8 @@ def abort_there(
     producer_epoch: int,
     coordinator_epoch: int,
     yes: bool,
+    *,
+    as_json: bool = False,
 ) -> None:
     warning = _warning(admin, place, found)
     if warning is not None:
@@ -209,7 +245,12 @@ def abort_there(
     )
     after = _stable_offset(admin, place)
     moved = f"went from {before} to {after}" if after != before else f"is still {after}"
-    click.echo(f"Wrote an ABORT marker for {what} to {place}; its last stable offset {moved}.")
+    facts = {"topic": place.topic, "partition": place.partition, "producer_id": found.producer_id}
+    report(
+        as_json,
+        {**facts, "producer_epoch": producer_epoch, "last_stable_offset": after},
+        f"Wrote an ABORT marker for {what} to {place}; its last stable offset {moved}.",
+    )
 
 
 def _find(

@@ -7,12 +7,13 @@ concluded from the age of the transaction.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from odradek.client.administration.descriptions import PartitionProducers, TransactionDescription
 from odradek.client.cli import words
 from odradek.client.types import TopicPartition
+from odradek.late import dataclass
 
 TIMEOUT: Final = "timeout"
 CAUSES: Final = {

@@ -3,21 +3,16 @@
 People read spans ("1.2 s ago", "in 58 s"). Programs read ISO 8601 and milliseconds.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from odradek.client.administration.descriptions import TransactionDescription
-from odradek.client.types import TopicPartition
+from odradek.client.wording import client, counted, named, span, until
 from odradek.protocol.text import printable
 
-SECOND_MS: Final = 1_000
-MINUTE_MS: Final = 60 * SECOND_MS
-HOUR_MS: Final = 60 * MINUTE_MS
-DAY_MS: Final = 24 * HOUR_MS
+__all__ = ["client", "counted", "named", "span", "until"]  # beside what is defined here
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-NAMES_MAX: Final = 8
-"""The partitions that are named before the others are counted."""
 
 STATES: Final = {
     "Empty": "it has not begun a transaction since its producer started",
@@ -31,28 +26,9 @@ STATES: Final = {
 }
 
 
-def span(duration_ms: int) -> str:
-    """Return a duration in one unit: 1.2 s, 58 s, 12 min, 3 h, 2 days."""
-    if duration_ms < 9_950:
-        return f"{max(duration_ms, 0) / SECOND_MS:.1f} s"
-    for limit_ms, unit_ms, name in (
-        (2 * MINUTE_MS, SECOND_MS, "s"),
-        (2 * HOUR_MS, MINUTE_MS, "min"),
-        (2 * DAY_MS, HOUR_MS, "h"),
-    ):
-        if duration_ms < limit_ms:
-            return f"{round(duration_ms / unit_ms)} {name}"
-    return f"{round(duration_ms / DAY_MS)} days"
-
-
 def ago(moment_ms: int, now_ms: int) -> str:
     """Return the time since a moment. A moment in the future, by another clock, is now."""
     return f"{span(max(now_ms - moment_ms, 0))} ago"
-
-
-def until(remaining_ms: int) -> str:
-    """Return the time until a moment, or since it should have come."""
-    return f"in {span(remaining_ms)}" if remaining_ms >= 0 else f"overdue by {span(-remaining_ms)}"
 
 
 def iso(moment_ms: int | None) -> str | None:
@@ -69,27 +45,6 @@ def iso(moment_ms: int | None) -> str | None:
 def clock(moment_ms: int) -> str:
     """Return the local time of day."""
     return datetime.fromtimestamp(moment_ms / 1000, tz=UTC).astimezone().strftime("%H:%M:%S")
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 record, 2 records."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def client(client_id: str | None, host: str | None) -> str | None:
-    """Return a client as `worker-7 at 127.0.0.1`; None if the broker does not return it."""
-    if client_id is None and host is None:
-        return None
-    name = printable(client_id or "a client without a name")
-    return name if host is None else f"{name} at {printable(host)}"
-
-
-def named(partitions: Iterable[TopicPartition]) -> str:
-    """Return the names of partitions: flights-0, flights-1 and 40 more."""
-    names = [str(partition) for partition in partitions]
-    if len(names) <= NAMES_MAX:
-        return ", ".join(names) or "none"
-    return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
 
 
 def open_for(found: TransactionDescription) -> str:

@@ -1,9 +1,9 @@
 """Pauses between attempts."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.config import ClientConfig
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode
 
 CONCURRENT_TRANSACTIONS_BACKOFF_MS: Final = 1.0

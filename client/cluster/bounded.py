@@ -43,6 +43,8 @@ def bounded(
     ) -> Callable[Concatenate[Client, P], Awaitable[T]]:
         @wraps(method)
         async def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            # invariant client 6: Every call ends within a stated time.
+            # tests/client/test_every_call_ends.py
             return await self._cluster.within(doing, partial(method, self, *args, **kwargs))
 
         return call

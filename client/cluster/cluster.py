@@ -49,6 +49,11 @@ COORDINATOR_MOVED: Final = frozenset(
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
 )
+CREATED_SOON: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+)
+"""Kafka's answers for a topic that a request is creating."""
 MANY_COORDINATORS_SINCE: Final = 4
 """The first FindCoordinator version with several keys (KIP-699)."""
 KEYS_PER_REQUEST: Final = 1_000
@@ -72,7 +77,7 @@ class Cluster:
         self._asked: BrokerConnection | None = None
         """The connection on which metadata was requested last."""
         self.tasks = BackgroundTasks()
-        self.journal = Journal()
+        self.journal = Journal(config.client_id)
         self.connections = Connections(bootstrap, config, self.tasks, self.journal)
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refreshing: dict[tuple[str, ...] | None, _Refresh] = {}
@@ -142,8 +147,7 @@ class Cluster:
         """Return the error of a call that was not done in time, with its last failed attempt."""
         if self.tasks.is_closed:
             return Closed("the client was closed")
-        addresses = self.connections.addresses
-        reason = last or f"no answer from {addresses}; see whether a Kafka broker runs there"
+        reason = last or self.connections.why_unreached()
         return TimedOut(
             f"{doing}: not done within {limit_ms:.0f} ms ({reason})",
             code=last.code if last else None,
@@ -163,11 +167,30 @@ class Cluster:
     ) -> Response:
         """Send one request to a node (None: to any), and return the response.
 
-        Raises `Disconnected` or `TimedOut`, and `Refused` if the broker has no common version.
+        If it does not answer, another node may lead, coordinate or control by now: the next call
+        looks for that again. Raises `Disconnected` or `TimedOut`, and `Refused` if the broker has
+        no common version.
         """
-        connection = await self.connection(node_id, purpose)
-        version = connection.version_of(api, at_most)
-        return await connection.request(api, version, request, timeout_ms=timeout_ms)
+        try:
+            connection = await self.connection(node_id, purpose)
+            version = connection.version_of(api, at_most)
+            return await connection.request(api, version, request, timeout_ms=timeout_ms)
+        except Retriable:
+            # invariant client 7: A call does not wait for a broker that is dead while another one
+            # could answer.
+            # plant a client asks a dead broker until its time is over
+            if node_id is not None:
+                self._doubt(node_id)
+            raise
+
+    def _doubt(self, node_id: int) -> None:
+        """Forget what a node does for the others."""
+        self._coordinators = {
+            key: there for key, there in self._coordinators.items() if there != node_id
+        }
+        if self.metadata.controller_id == node_id:
+            self.metadata.controller_id = -1
+        self.metadata.forget_age()
 
     async def connection(self, node_id: int | None, purpose: str = "") -> BrokerConnection:
         """Return a connection to a node (None: to any). Open it if necessary.
@@ -185,9 +208,7 @@ class Cluster:
             await self.refresh()
             node = self.metadata.nodes.get(node_id)
             if node is None:
-                self._coordinators = {
-                    key: there for key, there in self._coordinators.items() if there != node_id
-                }
+                self._doubt(node_id)
                 raise Retriable(f"broker {node_id} is not known to the cluster at the moment")
         return await self.connections.to(node, purpose)
 
@@ -241,7 +262,7 @@ class Cluster:
             mine.is_over.set()
 
     async def _watch_silent(self) -> None:
-        """Give up brokers that are silent and have left the cluster, as a frozen one does.
+        """Close the connections to silent brokers that have left the cluster (a frozen one).
 
         The TCP connection to a process that was stopped stays. Without this, requests would wait
         for it until their time is over, and the other brokers have long elected a new leader.
@@ -283,10 +304,16 @@ class Cluster:
         if known is not None and not self.is_stale:
             return known
 
+        was_missing = False
+
         async def attempt() -> Topic:
-            await self.refresh((name,), auto_create=auto_create)
+            nonlocal was_missing
+            answer = await self.refresh((name,), auto_create=auto_create)
+            if answer is not None and any(topic.is_new for topic in answer.topics):
+                was_missing = True
             code = self.metadata.topic_errors.get(name)
             if code is not None:
+                was_missing = was_missing or code in CREATED_SOON
                 error = error_for(code, f"looking for the topic {name!r}")
                 # A cluster that starts has too few brokers at first, and creates no topic.
                 if code is ErrorCode.INVALID_REPLICATION_FACTOR:
@@ -297,7 +324,10 @@ class Cluster:
                 raise Retriable(f"the topic {name!r} is not there yet")
             return found
 
-        return await self.retrying(f"looking for the topic {name!r}", attempt, until=until)
+        topic = await self.retrying(f"looking for the topic {name!r}", attempt, until=until)
+        if was_missing and auto_create:
+            self.journal.topic_created(name, len(topic.partitions))
+        return topic
 
     async def leaders(
         self, partitions: Iterable[TopicPartition], *, some_are_enough: bool = False
@@ -380,13 +410,9 @@ class Cluster:
     ) -> Response:
         """Send a request to a coordinator. If that fails, the next call looks for it again."""
         node_id = await self.coordinator(kind, key)
-        try:
-            return await self.ask(
-                node_id, api, request, at_most=at_most, purpose=purpose, timeout_ms=timeout_ms
-            )
-        except Retriable:
-            self.forget_coordinator(kind, key)
-            raise
+        return await self.ask(
+            node_id, api, request, at_most=at_most, purpose=purpose, timeout_ms=timeout_ms
+        )
 
     def check(self, number: int, doing: str, said: str | None = None) -> None:
         """Raise the error of a code, unless the code is NONE."""

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
 
+from odradek import __version__
 from odradek.client.cluster.nursery import ClientNursery
+from odradek.client.cluster.strangers import SNIFFED_BYTES, stranger
 from odradek.client.errors import (
     Closed,
     Disconnected,
@@ -42,7 +44,6 @@ Response = TypeVar("Response")
 FRAME_MAX_BYTES: Final = 256 * 1024 * 1024
 """The largest answer that is accepted. Memory for it is allocated as it arrives."""
 SOFTWARE_NAME: Final = "odradek"
-SOFTWARE_VERSION: Final = "0.1.0"
 API_VERSIONS_ASKED: Final = 3
 """The ApiVersions version that is sent: every broker since 2019 has it, and it returns features."""
 TRANSACTION_FEATURE: Final = "transaction.version"
@@ -232,7 +233,7 @@ class BrokerConnection:
         # must be asked again.
         for version in (API_VERSIONS_ASKED, 0):
             request = ApiVersionsRequest(
-                client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+                client_software_name=SOFTWARE_NAME, client_software_version=__version__
             )
             answer: ApiVersionsResponse = await self.request(API_VERSIONS, version, request)
             if answer.error_code == ErrorCode.NONE:
@@ -271,14 +272,19 @@ class BrokerConnection:
 
     async def _read(self) -> None:
         reader, stream = self._reader, self._stream
+        is_first = True
         try:
             with self._patience:
                 while True:
-                    count = await stream.receive_into(reader.buffer())
+                    buffer = reader.buffer()
+                    count = await stream.receive_into(buffer)
                     if count == 0:
-                        self.close(Disconnected(f"the broker {self.peer} closed the connection"))
+                        self.close(self._closed_by_peer())
                         return
-                    reader.received(count)
+                    if is_first:
+                        is_first = False
+                        self._look_at(bytes(buffer[: min(count, SNIFFED_BYTES)]))
+                    reader.note_received(count)
                     while self._why is None and (frame := reader.next_frame()) is not None:
                         self._take(frame)
                     if self._why is not None:
@@ -293,6 +299,20 @@ class BrokerConnection:
             )
         except (trio.BrokenResourceError, ProtocolError) as error:
             self._lose(error)
+
+    def _look_at(self, first: bytes) -> None:
+        """Close the connection if the other side is no broker."""
+        found = stranger(first)
+        if found is not None:
+            self.close(Refused(f"{self.peer} is not a Kafka broker, but {found}"))
+
+    def _closed_by_peer(self) -> OdradekError:
+        if self.versions:
+            return Disconnected(f"the broker {self.peer} closed the connection")
+        return Disconnected(
+            f"{self.peer} has taken the connection and closed it without an answer; see whether it "
+            f"is a Kafka broker, and the listener one without TLS"
+        )
 
     def _take(self, frame: memoryview) -> None:
         correlation_id, response = self._protocol.response(frame)

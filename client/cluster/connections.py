@@ -84,6 +84,7 @@ class Connections:
         self._links: dict[tuple[int, str], _Link] = {}
         self._was_reached = False
         """A broker has answered on some connection."""
+        self._polled_since: float | None = None
 
     def find(self, node_id: int, purpose: str = "") -> BrokerConnection | None:
         """Return the open connection to a node; None without one."""
@@ -105,7 +106,7 @@ class Connections:
             link.address = address
             attempt = link.attempt = trio.Event()
             link.attempted_since = trio.current_time()
-            link.error = Disconnected(f"no connection to {node.host}:{node.port}")
+            link.error = link.error or Disconnected(f"no connection to {node.host}:{node.port}")
             self._tasks.spawn(self._serve, link, attempt, node.host, node.port)
         await attempt.wait()
         if link.open_connection is not None:
@@ -182,26 +183,56 @@ class Connections:
         limit_ms = self._config.first_connect_ms
         if limit_ms is None or self._was_reached:
             return
-        errors: dict[str, None] = {}
+        refusals: list[OdradekError] = []
         with trio.move_on_after(limit_ms / 1000):
             # All addresses at once, so that a silent broker does not use up the time of the next.
             async with ClientNursery() as nursery:
                 for node in self._bootstrap:
-                    nursery.start_soon(self._try_to_reach, node, errors, nursery)
+                    nursery.start_soon(self._try_to_reach, node, refusals, nursery)
         if not self._was_reached:
-            reason = "; ".join(errors) or f"no answer from {self.addresses}"
-            raise Disconnected(f"{reason}; no broker was reached within {limit_ms} ms")
+            raise refusals[0] if len(refusals) == len(self._bootstrap) else self._never_reached()
+
+    def _never_reached(self) -> Disconnected:
+        limit_ms = self._config.first_connect_ms
+        return Disconnected(f"{self.why_unreached()}; no broker was reached within {limit_ms} ms")
+
+    def note_poll(self) -> float:
+        """Note a poll, whose requests other tasks send. Return the end of its wait for a broker.
+
+        Polls are short, so the first of them begins the wait of all. Raises `Disconnected` when
+        `first_connect_ms` is over and no broker was reached; then the next poll begins anew.
+        """
+        limit_ms = self._config.first_connect_ms
+        if limit_ms is None or self._was_reached:
+            return float("inf")
+        now = trio.current_time()
+        if self._polled_since is None:
+            self._polled_since = now
+        end = self._polled_since + limit_ms / 1000
+        if now >= end:
+            self._polled_since = None
+            raise self._never_reached()
+        return end
+
+    def why_unreached(self) -> str:
+        """Return what the attempts to reach the given addresses have come to so far."""
+        links = [self._links.get((node.node_id, "")) for node in self._bootstrap]
+        errors = dict.fromkeys(str(link.error) for link in links if link and link.error)
+        unanswered = f"no answer from {self.addresses}; see whether a Kafka broker runs there"
+        return "; ".join(errors) or unanswered
 
     async def _try_to_reach(
-        self, node: Node, errors: dict[str, None], others: ClientNursery
+        self, node: Node, refusals: list[OdradekError], others: ClientNursery
     ) -> None:
         backoff = Backoff(self._config)
         while not self._was_reached:
             try:
                 await self.to(node)
-            except Retriable as error:
-                errors[str(error)] = None
+            except Retriable:
                 await trio.sleep(backoff.next_seconds())
+            except OdradekError as error:  # it is no broker, and trying again does not help
+                refusals.append(error)
+                return
         others.cancel_scope.cancel()
 
     async def _serve(self, link: _Link, attempt: trio.Event, host: str, port: int) -> None:
@@ -213,8 +244,13 @@ class Connections:
                 link.error = TimedOut(
                     f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
                 )
-                self._journal.lost(f"{host}:{port}", link.error)
+                self._journal.note_lost(f"{host}:{port}", link.error)
                 return
+            if link.attempt is attempt:
+                link.error = Disconnected(
+                    f"{host}:{port} has taken the connection and does not answer; see whether it "
+                    f"is a Kafka broker"
+                )
             connection = BrokerConnection(
                 stream,
                 client_id=self._config.client_id,
@@ -227,7 +263,7 @@ class Connections:
                     self._was_reached = True
                     if link.attempt is attempt:
                         link.connection, link.error = connection, None
-                        self._journal.connected(connection.peer)
+                        self._journal.note_connected(connection.peer)
                     else:
                         connection.close()  # the attempt was given up
                 except OdradekError as error:
@@ -238,13 +274,13 @@ class Connections:
                     link.attempt = None
                 attempt.set()
             if connection.lost_answers:
-                self._journal.lost(connection.peer, connection.why_closed)
+                self._journal.note_lost(connection.peer, connection.why_closed)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
             link.error = Disconnected(
                 f"no connection to {host}:{port} ({_first_cause(error)}); "
                 f"see whether a broker listens there"
             )
-            self._journal.lost(f"{host}:{port}", link.error)
+            self._journal.note_lost(f"{host}:{port}", link.error)
         finally:
             # `_Link.close` may have ended this attempt, and a call have begun the next one.
             if link.attempt is attempt:

@@ -110,6 +110,7 @@ class Metadata:
     def was_made_anew(self, name: str, topic_id: UUID) -> bool:
         """Return True if the topic with this id was deleted, and another one has its name now."""
         now = self.topic_id(name)
+        # invariant client 8
         return ZERO_UUID not in (now, topic_id) and now != topic_id
 
     def no_leader(self, partition: TopicPartition) -> OdradekError:
@@ -204,6 +205,9 @@ class Metadata:
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.topics.pop(name, None)
             return
+        # invariant client 9: Ids of topics are never used twice, so a former one is an outdated
+        # answer.
+        # plant a broker that is behind brings a deleted topic back to a client
         if self._topic_ids.is_former(topic.topic_id):
             self.is_doubted = True  # the broker has not learned yet that the topic was deleted
             return

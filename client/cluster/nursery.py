@@ -87,7 +87,7 @@ def _interrupt_of(group: BaseExceptionGroup[BaseException]) -> KeyboardInterrupt
 
 
 def ends_where_it_waits(cls: Class) -> Class:
-    """Let Ctrl-C end the async methods of a class only where they wait, as a cancellation does."""
+    """Restrict Ctrl-C in the async methods of a class to where they wait, as a cancellation."""
     for name, method in list(vars(cls).items()):
         if inspect.iscoroutinefunction(method):
             setattr(cls, name, trio.lowlevel.enable_ki_protection(method))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from odradek.client.arguments import is_whole, named
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.nursery import ClientNursery
@@ -306,7 +307,7 @@ async def fetch_committed_once(
     *,
     require_stable: bool,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Do the work of `fetch_committed` by one request. Raises `Retriable`, `Refused`.
+    """Fetch committed offsets by one request, without a retry. Raises `Retriable`, `Refused`.
 
     If `group` names a member, the coordinator compares it and its epoch (KIP-848). The offsets of
     `partitions` have the id of their topic, if it is known.
@@ -398,12 +399,24 @@ def _stored_in(
 def with_metadata(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offsets, each as an `OffsetAndMetadata`. Raises ValueError for a negative one."""
-    found = {
-        TopicPartition(*partition): OffsetAndMetadata(stored) if isinstance(stored, int) else stored
-        for partition, stored in offsets.items()
-    }
-    for partition, stored in found.items():
-        if stored.offset < 0:
-            raise ValueError(f"the offset of {partition} is {stored.offset}: it is negative")
+    """Return the offsets, each as an `OffsetAndMetadata`.
+
+    Raises ValueError for a negative one, `Refused` for what is no partition or no offset.
+    """
+    if not isinstance(offsets, Mapping):
+        raise Refused(f"offsets are a dictionary from partitions to offsets, and not {offsets!r}")
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, stored in offsets.items():
+        place = named(partition)
+        if is_whole(stored):
+            found[place] = OffsetAndMetadata(int(stored))
+        elif isinstance(stored, OffsetAndMetadata):
+            found[place] = stored
+        else:
+            raise Refused(
+                f"the offset of {place} is a whole number or an OffsetAndMetadata, and "
+                f"{stored!r} was given"
+            )
+        if found[place].offset < 0:
+            raise ValueError(f"the offset of {place} is {found[place].offset}: it is negative")
     return found

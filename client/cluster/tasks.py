@@ -6,12 +6,13 @@ from typing import Final
 import trio
 
 from odradek.client.cluster.nursery import ClientNursery
-from odradek.client.errors import Closed
+from odradek.client.errors import Closed, Refused
 
 WITHOUT_TRIO: Final = (
     "odradek.client needs trio.run: in an asyncio program import odradek.client.aio instead, in a "
     "program without an event loop odradek.client.blocking"
 )
+OPENED_ONCE: Final = "it was opened before, and is opened once: make a new one"
 
 
 class BackgroundTasks:
@@ -25,7 +26,8 @@ class BackgroundTasks:
     async def open(self) -> None:
         if not trio.lowlevel.in_trio_task():
             raise RuntimeError(WITHOUT_TRIO)
-        assert self._nursery is None, "a cluster is entered once"
+        if self._nursery is not None:
+            raise Refused(OPENED_ONCE)
         self._nursery = await ClientNursery().__aenter__()
 
     def spawn(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
@@ -49,9 +51,14 @@ class BackgroundTasks:
             finally:
                 del self._running[scope]
 
+    @property
+    def is_open(self) -> bool:
+        """True if the client is entered and not left."""
+        return self._nursery is not None and not self.is_closed
+
     def check_open(self) -> None:
         """Raise `Closed` unless the client is entered and not left."""
-        if self.is_closed or self._nursery is None:
+        if not self.is_open:
             raise Closed("it is not open: use it inside its `with` block, or make a new one")
 
     def cancel(self) -> None:

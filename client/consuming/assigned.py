@@ -81,7 +81,7 @@ class AssignedPartition:
         offset = self._position if unread is None else unread.offset
         return OffsetAndMetadata(offset, topic_id=self.topic_id)
 
-    def made(self, records: Buffer, aborted: Sequence[AbortedTransaction]) -> Fetched:
+    def to_fetched(self, records: Buffer, aborted: Sequence[AbortedTransaction]) -> Fetched:
         """Return what was fetched at `fetch_offset`. Raises as `Fetched` does."""
         return Fetched(self.name, self.fetch_offset, records, aborted)
 
@@ -93,14 +93,14 @@ class AssignedPartition:
     def forget_ended(self) -> None:
         """Note that the program has got all that was taken."""
 
-    def passed(self, record: ConsumerRecord) -> None:
+    def note_passed(self, record: ConsumerRecord) -> None:
         """Note that the program gets the records up to this one."""
         self.returned_id = self.topic_id
         position = record.offset + 1
         if self._position is None or position > self._position:
             self._position = position
 
-    def passed_batch(self, next_offset: int) -> None:
+    def note_passed_batch(self, next_offset: int) -> None:
         """Note that the program gets a batch."""
         self.returned_id = self.topic_id
         self._position = next_offset
@@ -132,7 +132,7 @@ class AssignedPartition:
         self.move(None)
         self.reset_to = reset_to
 
-    def found(self, offset: int) -> None:
+    def on_found(self, offset: int) -> None:
         """Begin at an offset that was looked up."""
         self.move(offset)
 

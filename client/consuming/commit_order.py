@@ -34,7 +34,6 @@ What may be missing in the log:
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from odradek.client.consuming.assigned import AssignedPartition
 from odradek.client.consuming.fetched import Batch, Fetched, check_left_out
@@ -48,6 +47,7 @@ from odradek.client.types import (
     TopicPartition,
     TransactionPart,
 )
+from odradek.late import dataclass
 from odradek.protocol.batch import BatchHeader, iter_batches
 from odradek.protocol.control import read_marker
 from odradek.protocol.schema import Buffer
@@ -89,11 +89,11 @@ class Arrangement:
 
     # Where it has come to
 
-    def passed(self, record: ConsumerRecord) -> None:
+    def note_passed(self, record: ConsumerRecord) -> None:
         self._last = record
 
     def _settle(self) -> None:
-        """Let the last record that the program got move the progress."""
+        """Move the progress behind the last record that the program got."""
         record, self._last = self._last, None
         if record is None:
             return
@@ -115,6 +115,7 @@ class Arrangement:
             if kept.first_offset < reached
         }
         for ended in self._ended:
+            # invariant commit-order 1
             if ended.marker_offset == reached:
                 first = max(ended.first_offset, left)
             elif ended.first_offset < reached < ended.marker_offset:
@@ -153,7 +154,7 @@ class Arrangement:
         Raises `SpoolFailed`, `KafkaError` for a damaged batch that is not returned now.
         """
         for header, data in iter_batches(records):
-            self._arrived_at(header.base_offset)
+            self._note_arrived_at(header.base_offset)
             if header.is_control or header.is_transactional or header.last_offset < self._from:
                 check_left_out(header, data)
             if header.is_control:
@@ -166,9 +167,9 @@ class Arrangement:
             else:
                 self.part, self.first_wanted = None, max(self._from, header.base_offset)
                 yield header, data
-        self._arrived_at(next_offset)
+        self._note_arrived_at(next_offset)
 
-    def _arrived_at(self, offset: int) -> None:
+    def _note_arrived_at(self, offset: int) -> None:
         """Note that everything below `offset` was taken."""
         self._settle()
         if self._sought and offset >= self._from:
@@ -295,18 +296,19 @@ class CommitOrderPartition(AssignedPartition):
         Raises `Refused` if they are too many.
         """
         assert self._arrangement is not None, self.name
-        return self._arrangement.progress(unread).stored(self.name)._replace(topic_id=self.topic_id)
+        offset = self._arrangement.progress(unread).to_offset(self.name)
+        return offset._replace(topic_id=self.topic_id)
 
-    def made(self, records: Buffer, aborted: object) -> Fetched:
+    def to_fetched(self, records: Buffer, aborted: object) -> Fetched:
         """Return what was fetched at `fetch_offset`."""
         assert self._arrangement is not None, self.name
         return ArrangedFetch(self, self.fetch_offset, records, self._arrangement)
 
-    def passed(self, record: ConsumerRecord) -> None:
+    def note_passed(self, record: ConsumerRecord) -> None:
         """Note that the program gets the records up to this one."""
         assert self._arrangement is not None, self.name
         self.returned_id = self.topic_id
-        self._arrangement.passed(record)
+        self._arrangement.note_passed(record)
 
     def move(self, offset: int | None) -> None:
         """Set the position, and forget what was fetched and kept."""
@@ -330,6 +332,7 @@ class CommitOrderPartition(AssignedPartition):
 
     def fail(self, error: SpoolFailed) -> None:
         """Fetch again what is kept, after the program has got the error."""
+        # invariant commit-order 2
         failed = self._arrangement
         self.go_back()
         if failed is not None and self._arrangement is not None:
@@ -342,7 +345,7 @@ class CommitOrderPartition(AssignedPartition):
         super().lose(reset_to)
         self._lost = lost
 
-    def found(self, offset: int) -> None:
+    def on_found(self, offset: int) -> None:
         """Begin at an offset that was looked up; keep a progress that is still valid."""
         lost = self._lost
         if lost is not None and lost.start < offset:

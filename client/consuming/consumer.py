@@ -12,13 +12,13 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 import trio
 
+from odradek.client.arguments import all_named, in_ms
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import with_metadata
-from odradek.client.config import ConsumerConfig, ConsumerOptions
-from odradek.client.consuming.assigned import AssignedPartition
-from odradek.client.consuming.commit_order import CommitOrderPartition
-from odradek.client.consuming.deserializing import Deserializers, OnError
+from odradek.client.cluster.served import Served
+from odradek.client.config import ConsumerConfig, ConsumerOptions, read_options
+from odradek.client.consuming.deserializing import Deserializers, MustWait, settled
 from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.places import Places, Unread
 from odradek.client.consuming.reader import Reader
@@ -28,8 +28,8 @@ from odradek.client.grouping.commits import Commits
 from odradek.client.grouping.group_member import GroupMember
 from odradek.client.grouping.membership import Callbacks, GroupMembership, OnPartitions
 from odradek.client.grouping.topics import SubscribedTopics
+from odradek.client.serialization import Deserializer, OnError
 from odradek.client.types import (
-    SHOWN_MAX,
     ConsumerRecord,
     FetchedBatch,
     GroupMetadata,
@@ -51,7 +51,7 @@ LEAVE_AFTER_ERROR_S: Final = 1.0
 
 # Ctrl-C is raised before records are taken, or afterwards: it skips none.
 @ends_where_it_waits
-class Consumer(Places[Key, Value]):
+class Consumer(Served, Places[Key, Value]):
     """A consumer of committed records (with `isolation_level="read_uncommitted"`, of all records).
 
     async with Consumer("127.0.0.1:9092", group_id="readers") as consumer:
@@ -68,8 +68,8 @@ class Consumer(Places[Key, Value]):
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_deserializer: Callable[[bytes], Key] | None = None,
-        value_deserializer: Callable[[bytes], Value] | None = None,
+        key_deserializer: Deserializer[Key] | None = None,
+        value_deserializer: Deserializer[Value] | None = None,
         on_error: OnError | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -78,11 +78,11 @@ class Consumer(Places[Key, Value]):
         `bootstrap` is `"host:port"`, several of them separated by commas, or a sequence of them.
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
 
-        - `key_deserializer`, `value_deserializer`: functions of bytes; records then have what they
-          return. They are not called for None, which means no key, or a tombstone.
+        - `key_deserializer`, `value_deserializer`: functions of bytes, or async functions; records
+          then have what they return. They are not called for None, which means no key, or a
+          tombstone. A second argument, if they have one, is a `SerializationContext`.
         - `on_error`: a function of a `PoisonRecord`, the error of a record that a deserializer
-          cannot read: it returns to skip the record, or raises. By default the error is raised. The
-          position then stays at the record.
+          cannot read: it returns to skip the record, or raises. By default the error is raised.
         - `group_id` (None): the group that `subscribe` joins, and whose offsets are used.
         - `group_instance_id` (None): makes it a static member, which keeps its partitions while it
           is restarted within the session. Each running member needs its own.
@@ -131,7 +131,7 @@ class Consumer(Places[Key, Value]):
         """
         self._set_up(
             bootstrap,
-            ConsumerConfig(**options),
+            read_options(ConsumerConfig, type(self).__name__, options),
             Deserializers(key_deserializer, value_deserializer, on_error),
         )
 
@@ -151,14 +151,6 @@ class Consumer(Places[Key, Value]):
             self._commits = Commits(self._cluster, config.group_id, self._member)
         self._fetcher = Fetcher(self._cluster, config, self._commits)
         self._reader = Reader(self._fetcher, config, deserializers)
-
-    def __repr__(self) -> str:
-        assigned = list(self._assigned.values())
-        places = ", ".join(
-            f"{partition.name}@{partition.position}" for partition in assigned[:SHOWN_MAX]
-        )
-        more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
-        return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
 
     def _member(self) -> GroupMember | None:
         return None if self._membership is None else self._membership.member
@@ -274,7 +266,7 @@ class Consumer(Places[Key, Value]):
         """
         if self._membership is not None:
             raise Refused("the group assigns the partitions: unsubscribe first")
-        self._read(TopicPartition(*partition) for partition in partitions)
+        self._read(all_named(partitions, "assign"))
 
     def _read(self, partitions: Iterable[TopicPartition]) -> None:
         before = dict(self._assigned)
@@ -286,14 +278,8 @@ class Consumer(Places[Key, Value]):
         for gone in before.values():
             gone.move(None)
         self._reader.keep_assigned(self._assigned)
-        self._reader.assigned()
+        self._reader.on_assigned()
         self._fetcher.take_back()
-
-    def _partition(self, name: TopicPartition) -> AssignedPartition:
-        max_bytes = self._config.partition_fetch_bytes
-        if self._config.is_in_commit_order:
-            return CommitOrderPartition(name, max_bytes, self._spool)
-        return AssignedPartition(name, max_bytes)
 
     # Reading
 
@@ -308,6 +294,12 @@ class Consumer(Places[Key, Value]):
         `OffsetOutOfRange`, `PoisonRecord`, `Refused` for a damaged batch, a partition that does
         not exist, or a member that the group does not take.
         """
+        in_ms(timeout_ms)
+        return await self._poll(timeout_ms, max_records)
+
+    async def _poll(
+        self, timeout_ms: float, max_records: int | None = None
+    ) -> list[ConsumerRecord[Key, Value]]:
         count = self._config.max_poll_records if max_records is None else max_records
         return await self._wait_for(timeout_ms, lambda: self._reader.take(count), lambda _: False)
 
@@ -319,6 +311,10 @@ class Consumer(Places[Key, Value]):
         At most `max_bytes` of them, but at least one. Returns early, possibly with [], if a
         position moved past records that are not visible. Raises the errors of `poll`.
         """
+        in_ms(timeout_ms)
+        return await self._fetch_batches(timeout_ms, max_bytes)
+
+    async def _fetch_batches(self, timeout_ms: float, max_bytes: int | None) -> list[FetchedBatch]:
         limit = self._config.fetch_max_bytes if max_bytes is None else max_bytes
         return await self._wait_for(timeout_ms, lambda: self._reader.take_batches(limit), bool)
 
@@ -334,10 +330,10 @@ class Consumer(Places[Key, Value]):
         if self._membership is not None and self._membership.has_duty:
             with self._membership.polling():
                 await self._membership.serve()
-        record = self._reader.next_of_run()
+        record = await settled(self._reader.next_of_run)
         while record is None:
             await self.wait_for_records(self._reader.take_run)
-            record = self._reader.next_of_run()
+            record = await settled(self._reader.next_of_run)
         return record
 
     async def wait_for_records(
@@ -362,7 +358,7 @@ class Consumer(Places[Key, Value]):
                 reason = self._cluster.last_trouble
                 raise self._cluster.out_of_time("waiting for records", limit_ms, reason)
             if take is None:
-                taken = await self.poll(left_ms)
+                taken = await self._poll(left_ms)
             else:
                 taken = await self._wait_for(left_ms, take, lambda _: False)
             if taken:
@@ -388,11 +384,16 @@ class Consumer(Places[Key, Value]):
                 self._fetcher.start()
                 # Other tasks must run even if there is always something to read.
                 await trio.lowlevel.checkpoint()
-                with trio.move_on_at(deadline) as scope:
-                    taken = await self._take_or_duty(take, returns_empty)
-                    if taken is not None:
-                        return taken
-                if scope.cancelled_caught:
+                end = min(deadline, self._cluster.connections.note_poll())
+                try:
+                    with trio.move_on_at(end) as scope:
+                        taken = await self._take_or_duty(take, returns_empty)
+                        if taken is not None:
+                            return taken
+                except MustWait as waiting:
+                    await waiting.wait()  # without the time limit: else it may never end
+                    continue
+                if scope.cancelled_caught and end == deadline:
                     return []
 
     @property
@@ -404,7 +405,7 @@ class Consumer(Places[Key, Value]):
         return self._membership is not None and self._membership.waits_for_poll
 
     def _store_if_due(self, unread: Unread) -> None:
-        """Do an automatic commit if its time has come; see `GroupMembership.store_if_due`."""
+        """Start an automatic commit if its time has come; see `GroupMembership.store_if_due`."""
         if self._membership is not None:
             self._membership.store_if_due(unread)
 
@@ -439,7 +440,7 @@ class Consumer(Places[Key, Value]):
             if any(partition.fetched for partition in self._reader.unpaused()):
                 await trio.lowlevel.checkpoint()  # many batches in a row are not visible
             else:
-                await self._fetcher.arrived()
+                await self._fetcher.wait_arrived()
 
     # Offsets
 
@@ -490,5 +491,5 @@ class Consumer(Places[Key, Value]):
         """
         if require_stable is None:
             require_stable = self._config.isolation_level == "read_committed"
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        return await self._storing().stored(wanted, require_stable=require_stable)
+        wanted = all_named(partitions, "committed")
+        return await self._storing().fetch_stored(wanted, require_stable=require_stable)

@@ -93,8 +93,8 @@ class ConsumerFetchSession:
         self._sent_epoch, self._epoch = self._epoch, NEW_SESSION
         return request
 
-    def answered(self, answer: FetchResponse) -> bool:
-        """Go on with the session. Return False if it is lost, and the fetch must be sent again."""
+    def on_answered(self, answer: FetchResponse) -> bool:
+        """Note an answer. Return False if the session is lost, and the fetch must be sent again."""
         if answer.error_code in LOST:
             if answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._id = NO_ID

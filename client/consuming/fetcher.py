@@ -30,6 +30,7 @@ from odradek.client.cluster.offsets import ISOLATION, list_offsets
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
 from odradek.client.consuming.fetch_session import ConsumerFetchSession, FetchedPlace
+from odradek.client.consuming.pin_watch import PinWatch
 from odradek.client.errors import (
     OdradekError,
     OffsetOutOfRange,
@@ -71,6 +72,7 @@ class Fetcher:
         self._is_started = False
         self._resolving = trio.Lock()
         self._backoff = Backoff(config)
+        self._pins = PinWatch(cluster)
         self.answered_at = float("-inf")
         """The time of the last answer to a fetch that was not a retriable error."""
 
@@ -88,12 +90,12 @@ class Fetcher:
             scope.cancel()
         self._wake.set()
 
-    async def arrived(self) -> None:
+    async def wait_arrived(self) -> None:
         """Wait until records arrived, a position moved, or there is an error to raise."""
         await self._arrived.wait()
 
     def wake_readers(self) -> None:
-        """Let `arrived` return, for an event of another kind."""
+        """Wake the tasks in `wait_arrived`, for an event of another kind."""
         self._arrived.set()
 
     def expect(self) -> None:
@@ -115,7 +117,9 @@ class Fetcher:
             stored = {}
             fresh = [partition.name for partition in lost if partition.reset_to is None]
             if self._commits is not None and fresh:
-                stored = await self._commits.stored(fresh, require_stable=self._is_committed_only)
+                stored = await self._commits.fetch_stored(
+                    fresh, require_stable=self._is_committed_only
+                )
             for partition in lost:
                 # The program may have sought meanwhile: its position wins.
                 if (
@@ -155,7 +159,7 @@ class Fetcher:
             is_wanted = not partition.is_placed and self.assigned.get(partition.name) is partition
             if is_wanted and partition.name in found:
                 self._enter_topic(partition, topic_ids[partition.name])
-                partition.found(found[partition.name].offset)
+                partition.on_found(found[partition.name].offset)
 
     @property
     def _reset_place(self) -> int:
@@ -191,6 +195,10 @@ class Fetcher:
         to store belong to these records. What was fetched and not taken comes first, too.
         """
         for partition in partitions:
+            # invariant client 8: A position belongs to a topic's id, not to its name. A consumer
+            # returns what it has fetched of a topic that was made anew, and then begins at
+            # `auto_offset_reset`.
+            # plant a consumer goes on at its offset in a topic that was made anew
             if partition.fetched or not self._was_made_anew(partition):
                 continue
             text = self._log_begin_anew(partition)
@@ -217,6 +225,8 @@ class Fetcher:
                 if lost:
                     await self._resolve_or_fail(lost)
                 waiting = self._start_requests()
+                if self._is_committed_only and not self._config.is_in_commit_order:
+                    self._pins.look(self._readers())
                 with trio.move_on_at(waiting):
                     await self._wake.wait()
         finally:
@@ -381,7 +391,7 @@ class Fetcher:
                 at_most=FETCH_WITH_IDS if has_ids else FETCH_WITH_NAMES,
                 purpose=PURPOSE,
             )
-            if session.answered(answer) or was_lost:
+            if session.on_answered(answer) or was_lost:
                 self._cluster.check(answer.error_code, "fetching")
                 return answer
             was_lost = True
@@ -416,7 +426,7 @@ class Fetcher:
             return
         aborted = (data.aborted_transactions or ()) if self._is_committed_only else ()
         try:
-            fetched = partition.made(records, aborted)
+            fetched = partition.to_fetched(records, aborted)
         except (ProtocolError, KafkaError) as error:
             self._fail_all(
                 [partition],

@@ -5,18 +5,22 @@ from typing import Generic
 
 import trio
 
+from odradek.client.arguments import all_named, named, offset_given, topic_named
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import list_offsets
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.commit_order import CommitOrderPartition
 from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.reader import Reader
+from odradek.client.consuming.spool import Spool
 from odradek.client.errors import Refused
 from odradek.client.types import (
     EARLIEST,
     LATEST,
+    SHOWN_MAX,
     ConsumerRecord,
     Key,
     OffsetAndMetadata,
@@ -37,10 +41,25 @@ class Places(Generic[Key, Value]):
     _cluster: Cluster
     _fetcher: Fetcher
     _reader: Reader[Key, Value]
+    _spool: Spool
+
+    def __repr__(self) -> str:
+        assigned = list(self._assigned.values())
+        places = ", ".join(
+            f"{partition.name}@{partition.position}" for partition in assigned[:SHOWN_MAX]
+        )
+        more = f" and {len(assigned) - SHOWN_MAX} more" if len(assigned) > SHOWN_MAX else ""
+        return f"<Consumer of {places or 'nothing'}{more}, {self._config.isolation_level}>"
 
     @property
     def _assigned(self) -> dict[TopicPartition, AssignedPartition]:
         return self._fetcher.assigned
+
+    def _partition(self, name: TopicPartition) -> AssignedPartition:
+        max_bytes = self._config.partition_fetch_bytes
+        if self._config.is_in_commit_order:
+            return CommitOrderPartition(name, max_bytes, self._spool)
+        return AssignedPartition(name, max_bytes)
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions."""
@@ -64,9 +83,7 @@ class Places(Generic[Key, Value]):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the offset at which reading a partition continues. Raises `Refused`."""
-        if offset < 0:
-            raise Refused(f"an offset is at least 0, and {offset} was given; see seek_to_beginning")
-        assigned = self._get(partition)
+        assigned, offset = self._get(partition), offset_given(offset)
         self._reader.drop_run()
         assigned.returned_id = assigned.topic_id
         if not assigned.is_at(offset) or assigned.error is not None:
@@ -167,14 +184,14 @@ class Places(Generic[Key, Value]):
         return found
 
     def _get(self, partition: tuple[str, int]) -> AssignedPartition:
-        name = TopicPartition(*partition)
+        name = named(partition)
         if name not in self._assigned:
             raise Refused(f"{name} is not assigned")
         return self._assigned[name]
 
     def _some(self, partitions: Iterable[tuple[str, int]]) -> list[AssignedPartition]:
-        named = [self._get(partition) for partition in partitions]
-        return named or list(self._assigned.values())
+        some = [self._get(partition) for partition in partitions]
+        return some or list(self._assigned.values())
 
     # Where partitions begin and end
 
@@ -192,7 +209,8 @@ class Places(Generic[Key, Value]):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """Return the first offset that each partition still has."""
-        found = await self._list_offsets({partition: EARLIEST for partition in partitions})
+        wanted = all_named(partitions, "beginning_offsets")
+        found = await self._list_offsets(dict.fromkeys(wanted, EARLIEST))
         return {name: place.offset for name, place in found.items()}
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -200,18 +218,19 @@ class Places(Generic[Key, Value]):
 
         With read_committed this is the last stable offset.
         """
-        found = await self._list_offsets({partition: LATEST for partition in partitions})
+        wanted = all_named(partitions, "end_offsets")
+        found = await self._list_offsets(dict.fromkeys(wanted, LATEST))
         return {name: place.offset for name, place in found.items()}
 
     async def _list_offsets(
         self, spec: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        named = {TopicPartition(*partition): place for partition, place in spec.items()}
-        return await list_offsets(self._cluster, named, self._config.isolation_level)
+        wanted = {named(partition): place for partition, place in spec.items()}
+        return await list_offsets(self._cluster, wanted, self._config.isolation_level)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the numbers of a topic's partitions. Raises `TimedOut` if it does not exist."""
-        return list((await self._cluster.topic(topic)).partitions)
+        return list((await self._cluster.topic(topic_named(topic))).partitions)
 
     async def topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics; internal ones only with `internal`."""

@@ -23,17 +23,22 @@ one offset of a partition. With more of them the progress cannot be stored.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from odradek.client.errors import Refused
 from odradek.client.types import OffsetAndMetadata, TopicPartition
+from odradek.late import dataclass
 
 METADATA_MAX: Final = 4_096
 """The default of Kafka's offset.metadata.max.bytes."""
 FORMAT: Final = "odradek-1"
 
 
+# invariant commit-order 1: Everything that becomes final below `reached` was delivered, and below
+# it nothing is missing but the pending transactions. Only this is stored.
+# plant a restart in commit order repeats what was delivered
+# plant the rest of a transaction is lost in a restart in commit order
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
     """The record of what was delivered; the opening of this module has the theory."""
@@ -54,7 +59,7 @@ class PartitionProgress:
             self.reached, {producer: max(at, offset) for producer, at in self.pending.items()}
         )
 
-    def stored(self, name: TopicPartition) -> OffsetAndMetadata:
+    def to_offset(self, name: TopicPartition) -> OffsetAndMetadata:
         """Return the offset to store. Raises `Refused` if too many transactions are pending."""
         start = self.start
         if not self.pending:

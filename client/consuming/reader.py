@@ -35,7 +35,7 @@ class Reader(Generic[Key, Value]):
         self._run_index = 0
         self._run_of: AssignedPartition | None = None
 
-    def assigned(self) -> None:
+    def on_assigned(self) -> None:
         """Take over the fetcher's new assignment."""
         self._turns = list(self._fetcher.assigned.values())
 
@@ -137,14 +137,14 @@ class Reader(Generic[Key, Value]):
             if used < len(records):
                 fetched.put_back(records[used:])
             if used:
-                partition.passed(records[used - 1])
+                partition.note_passed(records[used - 1])
         if records and not used:
             self._put_first(partition)  # the next call decides about its poison record
         partition.skip_read()
         return taken, used
 
     def _put_last(self, partition: AssignedPartition) -> None:
-        """Let other partitions be read first the next time.
+        """Move partitions to the end, so that others are read first the next time.
 
         A partition with a large open batch stays first, to free the memory of the batch soon.
         """
@@ -175,7 +175,7 @@ class Reader(Generic[Key, Value]):
                     self._put_first(partition)
                     return taken
                 if batch is not None:
-                    partition.passed_batch(batch.header.next_offset)
+                    partition.note_passed_batch(batch.header.next_offset)
                     taken.append(batch)
                     size_bytes += len(batch.data)
                 partition.skip_read()
@@ -216,7 +216,7 @@ class Reader(Generic[Key, Value]):
             rest, index = self._deserializers.some(self._run, self._run_index, end)
             self._run_index = index
             if self._run_of is not None:
-                self._run_of.passed(self._run[index - 1])
+                self._run_of.note_passed(self._run[index - 1])
                 if not self.has_run:
                     self._run_of.skip_read()
         return rest
@@ -229,7 +229,7 @@ class Reader(Generic[Key, Value]):
             record = self._deserializers.one(raw)
             self._run_index += 1
             if self._run_of is not None:
-                self._run_of.passed(raw)
+                self._run_of.note_passed(raw)
         return record
 
     def drop_run(self, *, only_paused: bool = False) -> None:

@@ -11,12 +11,13 @@ piece has a checksum of its own, because a batch's CRC does not cover its offset
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from os import PathLike
 from typing import IO, Final
 
 from crc32c import crc32c
 
 from odradek.client.errors import Refused
+from odradek.late import dataclass
 
 FILE_BYTES: Final = 64 << 20
 PIECE_BYTES: Final = 1 << 20
@@ -28,7 +29,7 @@ class SpoolFailed(Refused):
 
 
 class _File:
-    def __init__(self, directory: str | None) -> None:
+    def __init__(self, directory: str | PathLike[str] | None) -> None:
         self.file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115 - closed by the spool
             dir=directory, buffering=0
         )
@@ -67,7 +68,7 @@ class Kept:
         """Keep a copy of a batch. Raises `SpoolFailed` if there is no room for it."""
         self._recent.append(bytes(batch))
         self.memory_bytes += len(batch)
-        self._spool.added(self, len(batch))
+        self._spool.note_added(self, len(batch))
 
     def read(self) -> Iterator[bytes]:
         """Yield the batches in order, several at a time, and free them. Raises `SpoolFailed`."""
@@ -104,7 +105,7 @@ class Kept:
 class Spool:
     """The memory and the files of one consumer."""
 
-    def __init__(self, memory_max_bytes: int, directory: str | None) -> None:
+    def __init__(self, memory_max_bytes: int, directory: str | PathLike[str] | None) -> None:
         self.memory_bytes = 0
         self._memory_max_bytes = memory_max_bytes
         self._directory = directory
@@ -117,7 +118,7 @@ class Spool:
         """The size of all files."""
         return sum(file.size_bytes for file in self._files)
 
-    def added(self, kept: Kept, size_bytes: int) -> None:
+    def note_added(self, kept: Kept, size_bytes: int) -> None:
         """Count a batch, and write the largest transactions to files above the bound."""
         self._in_memory[kept] = None
         self.memory_bytes += size_bytes
@@ -169,6 +170,8 @@ class Spool:
                 found += more
         except OSError as error:
             raise self._damaged(error) from error
+        # invariant commit-order 2: What cannot be kept is fetched again, from the progress on.
+        # plant a damaged file of open transactions is read as it is
         if len(found) < piece.size_bytes or crc32c(found) != piece.checksum:
             raise self._damaged("its contents have changed")
         return bytes(found)
@@ -181,7 +184,7 @@ class Spool:
 
     @property
     def _place(self) -> str:
-        return self._directory or tempfile.gettempdir()
+        return str(self._directory or tempfile.gettempdir())
 
     def free(self, piece: _Piece) -> None:
         """Forget a piece. The file of the last one is closed, which removes it."""

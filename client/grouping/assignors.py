@@ -6,9 +6,9 @@ in `sticky.py`. Racks (KIP-881) are not looked at.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from odradek.client.types import TopicPartition
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def in_order(members: Sequence[Subscriber]) -> list[Subscriber]:
 
 
 def assign_ranges(partition_counts: Mapping[str, int], members: Sequence[Subscriber]) -> Assignment:
-    """Give each member a range of the partitions of each topic. The first ones get one more."""
+    """Assign each member a range of the partitions of each topic. The first ones get one more."""
     assignment: Assignment = {member.member_id: [] for member in members}
     for topic in sorted(partition_counts):
         subscribed = [member for member in in_order(members) if topic in member.topics]
@@ -66,7 +66,7 @@ def assign_ranges(partition_counts: Mapping[str, int], members: Sequence[Subscri
 def assign_in_turn(
     partition_counts: Mapping[str, int], members: Sequence[Subscriber]
 ) -> Assignment:
-    """Give the partitions of all topics to the members in turn."""
+    """Assign the partitions of all topics to the members in turn."""
     assignment: Assignment = {member.member_id: [] for member in members}
     circle = in_order(members)
     turn = 0

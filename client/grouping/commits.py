@@ -55,6 +55,10 @@ class Commits:
 
     async def now(self, offsets: Offsets, *, timeout_ms: float | None = None) -> None:
         """Store offsets. Raises `Rebalanced`, `Refused`, `TimedOut`."""
+        # invariant members 5: An older offset does not replace a newer one. Nor does an offset of
+        # before a loss count after it.
+        # plant an older commit in the background overtakes a newer one
+        # plant a commit stores offsets of partitions that were lost while it was tried again
         self.forget(offsets)  # what waits for the same partitions is older
         if not offsets:
             await trio.lowlevel.checkpoint()
@@ -96,7 +100,7 @@ class Commits:
         """Return the offsets that wait in the background."""
         return dict(self._waiting)
 
-    async def stored(
+    async def fetch_stored(
         self, partitions: Iterable[TopicPartition], *, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the stored offsets of partitions, as `fetch_committed` does.
@@ -142,15 +146,20 @@ class Commits:
     async def _store(self, offsets: Offsets, losses: int) -> None:
         """Store offsets of a member that has lost its membership `losses` times."""
         member = self._member()
+        # invariant members 5
         if member is not None and member.losses != losses:
             raise Rebalanced(
                 f"{storing(self._group_id)}: the member has lost its partitions meanwhile"
             )
         group = GroupMetadata(self._group_id) if member is None else member.metadata
+        # invariant client 10: No offset of a topic is stored for the one that was made anew under
+        # its name, or returned for it.
+        # plant an offset of a deleted topic is stored for the one that has its name
+        # plant a commit that began before its topic was made anew replaces a newer offset
         outdated = outdated_in(self._cluster, offsets)
         if outdated:
             # Its records are gone, and the same offset of the new topic is that of other records.
-            self._cluster.journal.outdated(self._group_id, made_anew(outdated))
+            self._cluster.journal.note_outdated(self._group_id, made_anew(outdated))
             offsets = {name: each for name, each in offsets.items() if name not in outdated}
         if not offsets:
             await trio.lowlevel.checkpoint()

@@ -47,7 +47,7 @@ class GroupMember(Protocol):
         """Begin to join, with the partitions that the program keeps meanwhile."""
         ...
 
-    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
+    def note_taken(self, assignment: tuple[TopicPartition, ...]) -> None:
         """Note that the program has this assignment, and has given up all others."""
         ...
 

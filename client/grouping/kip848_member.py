@@ -9,8 +9,7 @@ returns, and at once when the program has taken an assignment:
 
 That list is the acknowledgement. Until it arrives, the coordinator gives revoked partitions to no
 other member, and does not move this member to the next epoch. So a newer epoch may store offsets of
-everything that the program still owns. Assignments have the ids of topics, whose names come from
-Metadata; a partition whose topic has no name yet follows when it has one.
+everything that the program still owns.
 
 A field that has not changed is left out of a heartbeat. After a failed one the next has all fields,
 and the coordinator returns the whole assignment. FENCED_MEMBER_EPOCH and UNKNOWN_MEMBER_ID end the
@@ -28,16 +27,15 @@ from odradek.client.cluster.backoff import Backoff
 from odradek.client.cluster.cluster import COORDINATOR_MOVED, GROUP, Cluster
 from odradek.client.config import ConsumerConfig
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
+from odradek.client.grouping.kip848_assignment import Kip848Assignment
 from odradek.client.grouping.liveness import Liveness
 from odradek.client.grouping.state import MEMBERS, MemberEvent, MemberState, state_after
 from odradek.client.grouping.topics import SubscribedTopics
-from odradek.client.types import GroupMetadata, TopicPartition, numbers_by_topic
+from odradek.client.types import GroupMetadata, TopicPartition
 from odradek.protocol.apis.group_consumer import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
 )
 from odradek.protocol.errors import ErrorCode
 
@@ -87,11 +85,7 @@ class Kip848Member:
         """True if the next heartbeat must have all fields."""
         self._sent: tuple[tuple[str, ...], tuple[TopicPartition, ...]] = ((), ())
         """The subscription and the owned partitions that the coordinator knows."""
-        self._given: ConsumerGroupHeartbeatResponseAssignment | None = None
-        """The latest assignment, as the coordinator sent it."""
-        self._topic_ids: dict[str, UUID] = {}
-        self._assignment: tuple[TopicPartition, ...] = ()
-        self._is_nameless = False
+        self._assignment = Kip848Assignment(cluster, topics)
         self._owned: tuple[TopicPartition, ...] = ()
         self._expelled = 0
         """How often it was expelled since the coordinator took it."""
@@ -123,7 +117,7 @@ class Kip848Member:
         return self._answered_at
 
     def assignment(self) -> tuple[TopicPartition, ...]:
-        return self._assignment
+        return self._assignment.partitions
 
     # Events
 
@@ -134,7 +128,8 @@ class Kip848Member:
     def join(self, owned: tuple[TopicPartition, ...]) -> None:
         assert not owned, self  # it has lost what it had
         self._epoch, self._is_all_due = JOIN_EPOCH, True
-        self._given, self._assignment, self._owned = None, (), ()
+        self._assignment.forget()
+        self._owned = ()
         self._enter(MemberEvent.JOIN)
         if self._scopes:
             self._wake.set()
@@ -144,7 +139,7 @@ class Kip848Member:
             if self._topics.pattern is not None:
                 self._spawn(self._watch)
 
-    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
+    def note_taken(self, assignment: tuple[TopicPartition, ...]) -> None:
         self._owned = assignment
         self._show_epoch()
         self._enter(MemberEvent.TAKEN)
@@ -213,7 +208,7 @@ class Kip848Member:
                 self._fail(error)
             else:
                 backoff.count, failing_since = 0, float("inf")
-                most_s = NAMELESS_LOOK_S if self._is_nameless else float("inf")
+                most_s = NAMELESS_LOOK_S if self._assignment.is_nameless else float("inf")
                 await self._pause(min(self._interval_s, most_s))
 
     async def _pause(self, seconds: float) -> None:
@@ -249,10 +244,13 @@ class Kip848Member:
             raise _refusal(code, doing, answer.error_message)
         self._accept(answer, doing)
         self._sent, self._is_all_due = sent, False
-        await self._name_topics(doing)
+        await self._assignment.name_topics()
         self._offer()
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
+        # invariant members 2: In the new protocol a member reports what it owns only after
+        # `on_revoked` has ended.
+        # plant a member acknowledges a revocation while on_revoked still runs
         names, owned = self._sent
         is_all_due, config = self._is_all_due, self._config
         topics, regex = self._topics, self._topics.regex
@@ -267,19 +265,9 @@ class Kip848Member:
             subscribed_topic_names=self._names if has_names else None,
             subscribed_topic_regex=topics.regex if is_all_due else None,
             server_assignor=config.group_remote_assignor if is_all_due else None,
-            topic_partitions=self._with_ids(self._owned)
+            topic_partitions=self._assignment.with_ids(self._owned)
             if is_all_due or self._owned != owned
             else None,
-        )
-
-    def _with_ids(
-        self, partitions: tuple[TopicPartition, ...]
-    ) -> tuple[ConsumerGroupHeartbeatRequestTopicPartitions, ...]:
-        return tuple(
-            ConsumerGroupHeartbeatRequestTopicPartitions(
-                topic_id=self._topic_ids[topic], partitions=tuple(numbers)
-            )
-            for topic, numbers in numbers_by_topic(partitions).items()
         )
 
     def _accept(self, answer: ConsumerGroupHeartbeatResponse, doing: str) -> None:
@@ -297,50 +285,13 @@ class Kip848Member:
         self._epoch, self._expelled = answer.member_epoch, 0
         if answer.heartbeat_interval_ms > 0:
             self._interval_s = answer.heartbeat_interval_ms / 1000
-        if given is not None:
-            self._given = given
-        elif self._given is None:  # a member that has joined without partitions
-            self._given = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=())
+        self._assignment.take(given)
         if self.state is not MemberState.JOINING:
             self._show_epoch()
 
-    # Assignments
-
-    async def _name_topics(self, doing: str) -> None:
-        """Look for the names of topics that are assigned. Raises the errors of `refresh`."""
-        assert self._given is not None
-        wanted = {topic.topic_id for topic in self._given.topic_partitions}
-        names = self._names_of(wanted)
-        if len(names) < len(wanted):
-            await self._cluster.refresh(self._topics.asked_for)
-            names = self._names_of(wanted)
-        self._is_nameless = len(names) < len(wanted)
-        self._topic_ids.update({name: topic_id for topic_id, name in names.items()})
-        self._assignment = tuple(
-            sorted(
-                {
-                    TopicPartition(names[topic.topic_id], number)
-                    for topic in self._given.topic_partitions
-                    for number in topic.partitions
-                    if topic.topic_id in names
-                }
-            )
-        )
-
-    def _names_of(self, wanted: set[UUID]) -> dict[UUID, str]:
-        """Return the names of topics, as far as they are known.
-
-        A topic keeps its name here when it is deleted. Only the coordinator takes its partitions
-        away, and Kafka does not if the topic was made anew before it looked: then it assigns the
-        new one to no member, and a member that had given up the old one would wait for ever.
-        """
-        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
-        names |= {topic.topic_id: name for name, topic in self._cluster.metadata.topics.items()}
-        return {topic_id: names[topic_id] for topic_id in wanted if topic_id in names}
-
     def _offer(self) -> None:
-        """Let the next poll take the assignment, if the program does not have it."""
-        is_new = set(self._assignment) != set(self._owned)
+        """Offer the assignment to the next poll, if the program does not have it."""
+        is_new = set(self._assignment.partitions) != set(self._owned)
         if self.state is MemberState.JOINING or (is_new and self.state in BEATING):
             self._enter(MemberEvent.ASSIGNED)
 

@@ -42,6 +42,8 @@ class Liveness:
     def left_s(self) -> float:
         """Return the time until it is too long; less than 0 if it is."""
         now, progress = trio.current_time(), self.progress()
+        # invariant members 6: Every record that is yielded is a sign of life.
+        # plant a long iteration over one fetch counts as a program that hangs
         if self._polls or progress != self._seen:
             self._seen, self._seen_at = progress, now
         return self._limit_s - (now - self._seen_at)

@@ -151,7 +151,7 @@ class ClassicMember:
             self._spawn(self._beat)
             self._spawn(self._watch)
 
-    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
+    def note_taken(self, assignment: tuple[TopicPartition, ...]) -> None:
         self._previous, self._previous_generation = self._assignment, self._generation
         self._visible = self._identity()
         self._enter(MemberEvent.TAKEN)
@@ -169,6 +169,9 @@ class ClassicMember:
         # until its session is over. Java, librdkafka and kafka-python keep the id, too.
         self._member_id = self._member_id if keeps_id else ""
         self._generation = NO_GENERATION
+        # invariant members 3: Offsets are stored with the identity under which the program got its
+        # partitions, also after an expulsion: never as if it were in no group.
+        # plant an expelled member stores offsets as if it were in no group
         self._expelled += 1
         self.losses += 1
         self._enter(MemberEvent.EXPELLED)

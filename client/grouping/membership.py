@@ -8,7 +8,6 @@ lets the member join. While a callback runs, the rebalance waits for it, and so 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -30,6 +29,8 @@ from odradek.client.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from odradek.client.wording import named
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode
 
 STORE_BEFORE_S: Final = 5.0
@@ -90,6 +91,7 @@ class GroupMembership:
         self._serving = trio.Lock()
         self._is_calling = False
         self._is_commit_due = False
+        self._is_joined = False
         if config.enable_auto_commit:
             cluster.tasks.spawn(self._remind)
 
@@ -174,7 +176,7 @@ class GroupMembership:
             self._wake()
 
     async def serve(self) -> None:
-        """Do what is due. Raises the exceptions of callbacks, and the error of a failed member."""
+        """Take the steps that are due. Raises as callbacks do, and as a failed member."""
         self.check_not_calling()
         async with self._serving:
             while self.waits_for_poll:
@@ -198,6 +200,10 @@ class GroupMembership:
         elif member.state is MemberState.OUT:
             member.join(())
         else:
+            # invariant members 1: A program has given up a partition before another member can get
+            # it. An eager member does so before it joins, a cooperative one before it joins again.
+            # plant an eager member joins before it has given up its partitions
+            # plant a cooperative rebalance gives a partition away that its owner still reads
             if not member.is_cooperative:
                 await self._give_up(self._owned)
             if member.state is MemberState.DUE:  # it may have been expelled meanwhile
@@ -211,11 +217,20 @@ class GroupMembership:
         await self._give_up(gone)
         if self.member.state is not MemberState.ARRIVED:
             return  # the callback took too long
-        self.member.taken(assignment)
+        self.member.note_taken(assignment)
         self._own((*self._owned, *new))
+        self._log_taken(new)
         if gone:  # others get them only when all have joined again (KIP-429)
             self.member.rebalance()
         await self._call(self._callbacks.on_assigned, new)
+
+    def _log_taken(self, new: list[TopicPartition]) -> None:
+        journal, member = self._cluster.journal, self.member.metadata
+        if not self._is_joined:
+            self._is_joined = True
+            journal.note_joined(member.group_id, member.member_id, member.generation_id)
+        if new:
+            journal.note_assigned(member.group_id, named(new))
 
     async def _give_up(self, partitions: tuple[TopicPartition, ...]) -> None:
         """Store the offsets of partitions, tell the program, and stop reading them."""
@@ -228,11 +243,17 @@ class GroupMembership:
         finally:
             await self._commits.settle(STORE_BEFORE_S)  # what the program stores in the background
             self._forget(partitions)
+            self._cluster.journal.note_revoked(self._config.group_id or "", named(partitions))
 
     async def _lose(self) -> None:
         """Stop reading partitions that may belong to other members already."""
         lost = self._owned
         self._forget(lost)
+        if self._is_joined:
+            self._is_joined = False
+            self._cluster.journal.note_expelled(
+                self._config.group_id or "", named(lost), self.member.error
+            )
         await self._call(self._callbacks.on_lost or self._callbacks.on_revoked, list(lost))
 
     def _forget(self, partitions: tuple[TopicPartition, ...]) -> None:
@@ -258,12 +279,16 @@ class GroupMembership:
     # Automatic commits
 
     async def _remind(self) -> None:
-        """Let a poll store offsets, every `auto_commit_interval_ms`.
+        """Make an automatic commit due every `auto_commit_interval_ms`; a poll carries it out.
 
         Only a poll does that, because it tells that the records before it are processed.
         """
         while True:
             await trio.sleep(self._config.auto_commit_interval_ms / 1000)
+            # invariant members 4: Nothing is stored automatically that the program may not have
+            # processed.
+            # plant an automatic commit stores records that the program is still processing
+            # plant leaving by an exception stores records that are not processed
             self._is_commit_due = True
             self._look()
 
@@ -303,6 +328,7 @@ class GroupMembership:
         try:
             if is_clean and self.member.state in (MemberState.LOST, MemberState.FAILED):
                 await self._lose()
+            # invariant members 4
             elif is_clean:
                 await self._give_up(self._owned)
         finally:
@@ -310,3 +336,6 @@ class GroupMembership:
             self._forget(self._owned)
             with trio.move_on_after(limit_s, shield=True):
                 await self.member.leave(reason)
+            if self._is_joined:
+                self._is_joined = False
+                self._cluster.journal.note_left(self._config.group_id or "", reason)

@@ -3,9 +3,16 @@
 A rebalance has a part that runs in the background (JoinGroup, SyncGroup, heartbeats) and a part
 that waits for the program's next poll, because the program's callbacks are part of it:
 
-    OUT --JOIN--> JOINING --JOINED--> SYNCING --SYNCED--> ARRIVED --TAKEN--> STABLE
-                     ^                                                          |
-                     +------------JOIN------------- DUE <------REBALANCE--------+
+    OUT, DUE, LOST --> JOINING: JOIN
+    JOINING --> SYNCING: JOINED
+    SYNCING --> ARRIVED: SYNCED
+    JOINING, STABLE --> ARRIVED: ASSIGNED
+    ARRIVED --> STABLE: TAKEN
+    SYNCING --> JOINING: REBALANCE
+    ARRIVED, STABLE --> DUE: REBALANCE
+    JOINING, SYNCING, ARRIVED, STABLE, DUE --> LOST: EXPELLED
+    JOINING, SYNCING, ARRIVED, STABLE, DUE, LOST --> FAILED: FAIL
+    JOINING, SYNCING, ARRIVED, STABLE, DUE, LOST, FAILED --> OUT: LEAVE
 
 - At JOIN, with the eager protocol, the program has given up all its partitions. With the
   cooperative one it keeps them, and reads on.
@@ -24,9 +31,10 @@ has taken. Its heartbeats go on while it is JOINING.
 Heartbeats of the classic protocol are sent in `BEATING`. In JOINING the coordinator expects none.
 """
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Final
+
+from odradek.protocol.transition_table import NEVER, Impossible, Rows, TransitionTable
 
 
 class MemberState(Enum):
@@ -52,53 +60,38 @@ class MemberEvent(Enum):
     LEAVE = "the program leaves"
 
 
-_S = MemberState
-TABLE: Final[Mapping[MemberEvent, Mapping[MemberState, MemberState]]] = {
-    MemberEvent.JOIN: {
-        _S.OUT: _S.JOINING,
-        _S.DUE: _S.JOINING,
-        _S.LOST: _S.JOINING,
-    },
-    MemberEvent.JOINED: {_S.JOINING: _S.SYNCING},
-    MemberEvent.SYNCED: {_S.SYNCING: _S.ARRIVED},
-    MemberEvent.ASSIGNED: dict.fromkeys((_S.JOINING, _S.ARRIVED, _S.STABLE), _S.ARRIVED),
-    MemberEvent.TAKEN: {_S.ARRIVED: _S.STABLE},
-    MemberEvent.REBALANCE: {
-        # While it joins, nothing is to be done for the program before it joins again.
-        _S.JOINING: _S.JOINING,
-        _S.SYNCING: _S.JOINING,
-        # An assignment that no poll has taken is dropped: it is out of date.
-        _S.ARRIVED: _S.DUE,
-        _S.STABLE: _S.DUE,
-        _S.DUE: _S.DUE,
-        _S.OUT: _S.OUT,
-        _S.LOST: _S.LOST,
-        _S.FAILED: _S.FAILED,
-    },
-    MemberEvent.EXPELLED: {
-        _S.JOINING: _S.LOST,
-        _S.SYNCING: _S.LOST,
-        _S.ARRIVED: _S.LOST,
-        _S.STABLE: _S.LOST,
-        _S.DUE: _S.LOST,
-        _S.OUT: _S.OUT,
-        _S.LOST: _S.LOST,
-        _S.FAILED: _S.FAILED,
-    },
-    MemberEvent.FAIL: {state: _S.FAILED for state in _S if state is not _S.OUT},
-    MemberEvent.LEAVE: dict.fromkeys(_S, _S.OUT),
-}
-"""The next state. A pair that is not in it cannot happen."""
+Cell = MemberState | Impossible
 
-MEMBERS: Final = frozenset({_S.ARRIVED, _S.STABLE})
+E = MemberEvent
+OUT, JOINING, SYNCING, ARRIVED, STABLE, DUE, LOST, FAILED = MemberState
+
+# REBALANCE in Joining: nothing is to be done for the program before it joins again. In Arrived: an
+# assignment that no poll has taken is dropped, because it is out of date.
+# fmt: off
+ROWS: Final[Rows[MemberEvent, Cell]] = (
+    #               Out      Joining  Syncing  Arrived  Stable   Due      Lost     Failed
+    (E.JOIN,       (JOINING, NEVER,   NEVER,   NEVER,   NEVER,   JOINING, JOINING, NEVER)),
+    (E.JOINED,     (NEVER,   SYNCING, NEVER,   NEVER,   NEVER,   NEVER,   NEVER,   NEVER)),
+    (E.SYNCED,     (NEVER,   NEVER,   ARRIVED, NEVER,   NEVER,   NEVER,   NEVER,   NEVER)),
+    (E.ASSIGNED,   (NEVER,   ARRIVED, NEVER,   ARRIVED, ARRIVED, NEVER,   NEVER,   NEVER)),
+    (E.TAKEN,      (NEVER,   NEVER,   NEVER,   STABLE,  NEVER,   NEVER,   NEVER,   NEVER)),
+    (E.REBALANCE,  (OUT,     JOINING, JOINING, DUE,     DUE,     DUE,     LOST,    FAILED)),
+    (E.EXPELLED,   (OUT,     LOST,    LOST,    LOST,    LOST,    LOST,    LOST,    FAILED)),
+    (E.FAIL,       (NEVER,   FAILED,  FAILED,  FAILED,  FAILED,  FAILED,  FAILED,  FAILED)),
+    (E.LEAVE,      (OUT,     OUT,     OUT,     OUT,     OUT,     OUT,     OUT,     OUT)),
+)
+# fmt: on
+TABLE: Final = TransitionTable(MemberState, MemberEvent, ROWS)
+
+MEMBERS: Final = frozenset({ARRIVED, STABLE})
 """The states in which the coordinator counts it as a member, and has given it an assignment."""
-BEATING: Final = frozenset({_S.SYNCING, _S.ARRIVED, _S.STABLE, _S.DUE})
-WAITS_FOR_POLL: Final = frozenset({_S.OUT, _S.ARRIVED, _S.DUE, _S.LOST, _S.FAILED})
+BEATING: Final = frozenset({SYNCING, ARRIVED, STABLE, DUE})
+WAITS_FOR_POLL: Final = frozenset({OUT, ARRIVED, DUE, LOST, FAILED})
 """The states in which the next poll has something to do."""
 
 
 def state_after(state: MemberState, event: MemberEvent) -> MemberState:
-    """Return the next state."""
-    following = TABLE[event].get(state)
-    assert following is not None, (state, event)
+    """Return the state after `event`, which must be able to come in `state`."""
+    following = TABLE[state, event]
+    assert following is not NEVER, (state, event)
     return following

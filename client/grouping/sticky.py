@@ -30,6 +30,7 @@ def assign_sticky(partition_counts: Mapping[str, int], members: Sequence[Subscri
     return {member.member_id: sorted(assignment[member.member_id]) for member in members}
 
 
+# invariant members 1
 def assign_cooperatively(
     partition_counts: Mapping[str, int], members: Sequence[Subscriber]
 ) -> Assignment:

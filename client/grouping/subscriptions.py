@@ -1,7 +1,6 @@
 """The bytes that members exchange, read for the assignors and written for other clients. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.grouping.assignors import (
@@ -13,6 +12,7 @@ from odradek.client.grouping.assignors import (
 )
 from odradek.client.grouping.sticky import assign_cooperatively, assign_sticky
 from odradek.client.types import AssignorName, TopicPartition, numbers_by_topic
+from odradek.late import dataclass
 from odradek.protocol.apis.group import (
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,

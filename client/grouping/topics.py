@@ -3,9 +3,20 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from odradek.client.arguments import topic_named
 from odradek.client.cluster.metadata import Metadata
 from odradek.client.errors import Refused
 from odradek.client.types import SubscriptionPattern, Topics
+
+
+def checked(topics: Topics) -> tuple[str, ...] | re.Pattern[str] | SubscriptionPattern:
+    """Return the names of the topics of a subscription, or their pattern. Raises `Refused`."""
+    if isinstance(topics, (re.Pattern, SubscriptionPattern)):
+        return topics
+    names = (topics,) if isinstance(topics, str) else topics
+    if not isinstance(names, Iterable) or isinstance(names, bytes):
+        raise Refused(f"subscribe takes a topic, topics or a pattern, and not {topics!r}")
+    return tuple(map(topic_named, names))
 
 
 class SubscribedTopics:
@@ -17,9 +28,8 @@ class SubscribedTopics:
         """A pattern that the client matches."""
         self.regex = topics.pattern if isinstance(topics, SubscriptionPattern) else None
         """A pattern that the brokers match."""
-        names: Iterable[str] = ()
-        if not isinstance(topics, (re.Pattern, SubscriptionPattern)):
-            names = (topics,) if isinstance(topics, str) else topics
+        given = checked(topics)
+        names = given if isinstance(given, tuple) else ()
         self.named: tuple[str, ...] = tuple(dict.fromkeys(names))
         if not self.named and self.pattern is None and not self.regex:
             raise Refused("subscribe needs at least one topic; to leave the group, unsubscribe")

@@ -72,7 +72,7 @@ class UndecidedMember:
         self._cluster.tasks.spawn(self._decide)
         self._changed()
 
-    def taken(self, assignment: tuple[TopicPartition, ...]) -> None:
+    def note_taken(self, assignment: tuple[TopicPartition, ...]) -> None:
         raise AssertionError("it gets no assignment")
 
     def rebalance(self) -> None:

@@ -10,7 +10,7 @@
             await txn.send("payments", b"ada pays 5")
 
 `odradek.client.postgres.blocking` has the same names for programs without an event loop. This needs
-psycopg 3 (`pip install 'odradek[postgres]'`), and a broker with
+psycopg 3 (`pip install '.[postgres]'` in a clone), and a broker with
 `transaction.two.phase.commit.enable` (KIP-939).
 
 Theory of operation
@@ -32,9 +32,12 @@ instance, and the identity of the broker's transaction that was committed last.
   then read. A COMMIT that is still under way holds the lock.
 """
 
-from odradek.client.postgres.errors import CommittedInPostgres, CommitUnknown
-from odradek.client.postgres.producer import PostgresProducer, PostgresTransaction
-from odradek.client.postgres.table import Step
+from odradek.extras import imports_of
+
+with imports_of("postgres", "odradek.client.postgres"):
+    from odradek.client.postgres.errors import CommittedInPostgres, CommitUnknown
+    from odradek.client.postgres.producer import PostgresProducer, PostgresTransaction
+    from odradek.client.postgres.table import Step
 
 __all__ = [
     "CommitUnknown",

@@ -18,7 +18,7 @@ from typing import Self, Unpack
 from odradek.client.blocking.delivery import Delivery
 from odradek.client.blocking.producer import Producer
 from odradek.client.blocking.transaction import Transaction
-from odradek.client.config import ProducerConfig, ProducerOptions
+from odradek.client.config import ProducerConfig, ProducerOptions, read_options
 from odradek.client.errors import Refused
 from odradek.client.postgres.commit import OneCommit
 from odradek.client.postgres.producer import PostgresProducer as AsyncPostgresProducer
@@ -31,6 +31,7 @@ from odradek.client.postgres.table import (
     Step,
     no_matter,
 )
+from odradek.client.producing.forwarding import ForwardsAtOnce
 from odradek.client.producing.prepared import Completion, PreparedTransaction
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, RecordOptions, TopicPartition
 
@@ -48,7 +49,7 @@ class PostgresProducer:
         **options: Unpack[ProducerOptions],
     ) -> None:
         options = both_phases(options)
-        config = ProducerConfig(**options)
+        config = read_options(ProducerConfig, type(self).__name__, options)
         self._producer = Producer(bootstrap, **options)
         self._patience_s = config.max_block_ms / 1000
         self._table = state_table(database, table, config)
@@ -73,7 +74,7 @@ class PostgresProducer:
         self._producer.__enter__()
         try:
             self._reached(Step.PRODUCER_ENTERED)
-            self._recovered = self._producer.complete(self._table.decided(instance))
+            self._recovered = self._producer.complete(self._table.lock_decided(instance))
             self._reached(Step.RECOVERED)
             self._table.clear(instance)
             self._reached(Step.CLEARED)
@@ -108,7 +109,7 @@ class PostgresProducer:
         return PostgresTransaction(self._producer, both, self._reached)
 
 
-class PostgresTransaction:
+class PostgresTransaction(ForwardsAtOnce[bytes, bytes]):
     """A transaction of both sides: it commits on a clean exit and aborts on an exception.
 
     The program does not commit or roll back by itself inside the block.
@@ -147,7 +148,7 @@ class PostgresTransaction:
         try:
             self._loop.call(self._both.leave, _InLoop(self._inner), exc)
         finally:
-            self._inner._producer._transaction = None
+            self._inner._let_go()
 
     def send(self, topic: str, value: bytes | None, **options: Unpack[RecordOptions]) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""

@@ -115,6 +115,10 @@ class OneCommit:
             )
         self._table.store(connection, self._instance, prepared)
         self._reached(Step.STORED)
+        # invariant postgres 2: Once COMMIT may have been sent, only the row decides, and it is read
+        # under its lock.
+        # plant a COMMIT whose answer was lost counts as not sent
+        # plant the row is read without a lock while a COMMIT may be under way
         self._is_asked = True
         self._block.__exit__(None, None, None)
 
@@ -123,7 +127,7 @@ class OneCommit:
         if self._connection.info.transaction_status is not TransactionStatus.IDLE:
             self._connection.close()  # what is still open there holds the lock of the row
         until = trio.current_time() + self._patience_s
-        ask = partial(self._table.decided, self._instance)
+        ask = partial(self._table.lock_decided, self._instance)
         while True:
             try:
                 return await trio.to_thread.run_sync(ask) == prepared

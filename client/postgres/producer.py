@@ -8,7 +8,7 @@ import psycopg
 import trio
 
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.config import ProducerConfig, ProducerOptions
+from odradek.client.config import ProducerConfig, ProducerOptions, read_options
 from odradek.client.errors import Refused
 from odradek.client.postgres.commit import OneCommit
 from odradek.client.postgres.table import (
@@ -21,6 +21,7 @@ from odradek.client.postgres.table import (
     no_matter,
 )
 from odradek.client.producing.delivery import Delivery
+from odradek.client.producing.forwarding import Forwards
 from odradek.client.producing.prepared import Completion
 from odradek.client.producing.producer import Producer
 from odradek.client.producing.transaction import Transaction
@@ -63,7 +64,7 @@ class PostgresProducer:
         are those of `odradek.client.Producer`. `transactional_id` is needed.
         """
         options = both_phases(options)
-        config = ProducerConfig(**options)
+        config = read_options(ProducerConfig, type(self).__name__, options)
         self._producer = Producer(bootstrap, **options)
         self._patience_s = config.max_block_ms / 1000
         self._table = state_table(database, table, config)
@@ -87,7 +88,7 @@ class PostgresProducer:
         await self._producer.__aenter__()
         try:
             self._reached(Step.PRODUCER_ENTERED)
-            decided = await in_thread(self._table.decided, instance)
+            decided = await in_thread(self._table.lock_decided, instance)
             self._recovered = await self._producer.complete(decided)
             self._reached(Step.RECOVERED)
             await in_thread(self._table.clear, instance)
@@ -124,7 +125,7 @@ class PostgresProducer:
 
 
 @ends_where_it_waits
-class PostgresTransaction:
+class PostgresTransaction(Forwards[bytes, bytes]):
     """A transaction of both sides: it commits on a clean exit and aborts on an exception.
 
     The program does not commit or roll back by itself inside the block.

@@ -32,6 +32,7 @@ RAISE: Final = """
     INSERT INTO {} AS known VALUES (%s, (random() * 1e15)::bigint, NULL)
     ON CONFLICT (transactional_id) DO UPDATE SET instance = known.instance + 1
     RETURNING instance"""
+# invariant postgres 2
 READ: Final = "SELECT instance, prepared FROM {} WHERE transactional_id = %s FOR UPDATE"
 CLEAR: Final = "UPDATE {} SET prepared = NULL WHERE transactional_id = %s AND instance = %s"
 STORE: Final = """
@@ -112,6 +113,10 @@ class StateTable:
                 assert found is not None
             # Connections of the user may have another search_path.
             self._table = sql.Identifier(*found)
+            # invariant postgres 1: An instance whose number is not the row's writes nothing that
+            # PostgreSQL commits, and the number is raised durably before the broker is asked.
+            # plant a new instance does not raise its number in PostgreSQL
+            # plant an instance number that a crash of PostgreSQL may forget is taken for raised
             (instance,) = self._one(cursor, RAISE, [self._transactional_id])
         return int(instance)
 
@@ -131,7 +136,7 @@ class StateTable:
             raise Refused(f"the row of {self._transactional_id!r} in {self._name!r} was deleted")
         return row
 
-    def decided(self, instance: int) -> PreparedTransaction | None:
+    def lock_decided(self, instance: int) -> PreparedTransaction | None:
         """Lock the row and return what was committed last.
 
         It waits for a COMMIT that is under way. Raises `Fenced` if there is a newer instance,
@@ -161,6 +166,7 @@ class StateTable:
         values = [str(prepared), self._transactional_id, instance]
         with connection.cursor(row_factory=tuple_row) as cursor:
             row = cursor.execute(sql.SQL(STORE).format(self._table), values).fetchone()
+        # invariant postgres 1
         if row is None:
             raise self._fenced()
         if row[0]:

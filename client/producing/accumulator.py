@@ -110,9 +110,9 @@ class Accumulator:
                 self.failures.add(batch)
             self._notify_changed()
 
-    def answered(self, batch: ProducerBatch) -> None:
+    def note_answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight."""
-        batch.queue.answered(batch)
+        batch.queue.note_answered(batch)
         if batch.is_done:  # it was given up while in flight, and `settled` may wait for it
             self._notify_changed()
 
@@ -129,7 +129,7 @@ class Accumulator:
         self.settle(batch, error)
 
     def drop(self, error: OdradekError) -> bool:
-        """Give up every batch that is not in flight. Return True if one of them had been sent."""
+        """Drop every batch that is not in flight. Return True if one of them had been sent."""
         dropped = self.not_in_flight()
         for batch in dropped:
             self.give_up(batch, error.copy())
@@ -140,10 +140,10 @@ class Accumulator:
         in_flight = {batch for queue in self.queues.values() for batch in queue.in_flight}
         return [batch for batch in self.incomplete if batch not in in_flight]
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until nothing is in flight."""
         while any(queue.in_flight for queue in self.queues.values()):
-            await self.changed()
+            await self.wait_changed()
 
     # Waiting
 
@@ -151,8 +151,8 @@ class Accumulator:
         """Wake the sender, which then looks at the queues."""
         self._woken.set()
 
-    async def woken(self) -> None:
-        """Wait for `wake`."""
+    async def wait_woken(self) -> None:
+        """Wait until the sender may have something to do, after a call of `wake`."""
         await self._woken.wait()
         self._woken = trio.Event()
 
@@ -185,7 +185,7 @@ class Accumulator:
             raise error
         return sum(1 for batch in waiting if not batch.is_done)
 
-    async def changed(self) -> None:
+    async def wait_changed(self) -> None:
         """Wait until a batch has its outcome, or a given-up batch has left its request."""
         if self._changed is None:
             self._changed = trio.Event()

@@ -147,6 +147,8 @@ class ProducerBatch:
 
     def settle(self, error: OdradekError | None) -> None:
         """Set the outcome, once: wake the waiters and call the callbacks."""
+        # invariant client 1: Every record has one outcome, and `on_delivery` is called once.
+        # tests/client/producing/test_one_outcome.py
         assert not self.is_done, self
         self.error = error
         self.is_done = True
@@ -247,6 +249,9 @@ class PartitionQueue:
 
         With `takes_open` the open batch may be sent: it has waited for more records long enough.
         """
+        # invariant client 2: A batch keeps its sequence when it is sent again, and nothing newer of
+        # its partition passes it.
+        # tests/client/producing/test_producer.py
         if self.again:
             return self._take_again(identity, codec, is_transactional)
         if self.in_flight and not self._may_send_more():
@@ -271,6 +276,9 @@ class PartitionQueue:
         return batch
 
     def _may_send_more(self) -> bool:
+        # invariant client 3: The first batch for a partition goes alone.
+        # plant a leader that is not ready refuses the first batch and takes the second for the
+        # first
         is_known = self.known_as == self.identity.producer_id
         return is_known and len(self.in_flight) < MAX_IN_FLIGHT
 
@@ -296,11 +304,11 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
-    def answered(self, batch: ProducerBatch) -> None:
+    def note_answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight: its request has an answer, or has failed."""
         self.in_flight.remove(batch)
 
-    def acknowledged(self) -> None:
+    def note_acknowledged(self) -> None:
         """Record that a batch is stored, so the partition knows this producer id."""
         self.attempts = 0
         self.known_as = self.identity.producer_id

@@ -1,6 +1,6 @@
 """The value that a detached transaction leaves for its transaction group."""
 
-from dataclasses import dataclass
+from odradek.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 An `Ending` is one attempt to commit or abort. It runs in the background until the coordinator has
 answered. If the program's task is cancelled, the attempt goes on, and the next transaction waits
-for it. EndTxn is retried until it is answered. Retrying is safe: the coordinator recognises a
-repeated EndTxn (KIP-890).
+for it. If such a commit fails, an abort follows, because no block is left to do it. EndTxn is
+retried until it is answered. Retrying is safe: the coordinator recognises a repeated EndTxn
+(KIP-890).
 """
 
 import contextlib
@@ -49,7 +50,11 @@ async def end(session: TransactionalSession, *, committed: bool) -> None:
     ending = Ending(session, committed=committed)
     session.transaction.ending = ending.is_over
     session.cluster.tasks.spawn(ending.run)
-    await ending.is_over.wait()
+    try:
+        await ending.is_over.wait()
+    except BaseException:
+        ending.is_left_alone = True
+        raise
     if ending.error is not None:
         raise ending.error
 
@@ -81,6 +86,7 @@ async def prepare(session: TransactionalSession) -> PreparedTransaction:
     session.check_sending()
     await _all_stored(session, SessionState.OPEN)
     session.advance(SessionEvent.PREPARE)
+    session.cluster.journal.transaction("prepared", session.transactional_id)
     session.transaction.prepared = prepared = PreparedTransaction(*session.identity)
     return prepared
 
@@ -106,6 +112,7 @@ async def detach(session: TransactionalSession) -> DetachedTransaction:
     session.check_sending()
     await _all_stored(session, SessionState.OPEN)
     session.advance(SessionEvent.DETACH)
+    session.cluster.journal.transaction("detached", name)
     partitions = session.transaction.partitions
     names = {name, *(partition.topic for partition in partitions)}
     return DetachedTransaction(
@@ -148,7 +155,7 @@ async def _all_stored(session: TransactionalSession, state: SessionState) -> Non
     with accumulator.flushing():
         while (accumulator.incomplete or transaction.is_storing) and session.state is state:
             if accumulator.incomplete:
-                await accumulator.changed()
+                await accumulator.wait_changed()
             else:
                 await transaction.wait_stored()
     if session.state is SessionState.IN_DOUBT:
@@ -169,6 +176,8 @@ class Ending:
             "the producer was closed while the transaction was being ended"
         )
         """Why it failed, once it is over. None: the transaction has ended as it should."""
+        self.is_left_alone = False
+        """The task that has asked for it was cancelled, and does not see the error."""
         self._session = session
         self._transaction = session.transaction
         self._committed = committed
@@ -181,10 +190,23 @@ class Ending:
             await self._ask()
             self._session.advance(SessionEvent.ENDED)
             self.error = None
+            self._log_end()
         except OdradekError as error:
             self.error = error
         finally:
             self.is_over.set()
+        if self.is_left_alone and self._session.state is SessionState.ABORTABLE:
+            # No checkpoint comes before `end` has begun: tasks that wait for this end see that one.
+            with contextlib.suppress(OdradekError):
+                await end(self._session, committed=False)
+
+    def _log_end(self) -> None:
+        session = self._session
+        journal, name = session.cluster.journal, session.transactional_id
+        if self._committed:
+            journal.transaction("committed", name)
+        else:
+            journal.note_aborted(name, self._transaction.cause)
 
     async def _ask(self) -> None:
         """Ask the coordinator for the end, for `max_block_ms` in total. Raises `Fatal`."""
@@ -202,7 +224,7 @@ class Ending:
             transaction.has_gap |= session.accumulator.drop(dropped)
             # With TV1 the epoch stays. A batch that arrives after the marker of the abort would
             # open a transaction that no coordinator ends (KIP-890).
-            await session.accumulator.settled()
+            await session.accumulator.wait_settled()
             await session.wait_asked()
             await transaction.wait_decided()
             if session.state is SessionState.FAILED and transaction.cause is not None:

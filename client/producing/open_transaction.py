@@ -7,13 +7,14 @@ not the session's any more belongs to an earlier transaction.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import trio
 
 from odradek.client.errors import OdradekError
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.types import TopicPartition
+from odradek.late import dataclass
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +73,13 @@ class OpenTransaction:
         if self.decided is not None:
             await self.decided.wait()
 
+    @property
+    def is_ending(self) -> bool:
+        """True while an attempt to end it is under way."""
+        return self.ending is not None and not self.ending.is_set()
+
     async def wait_ended(self) -> None:
         """Wait until no attempt to end it is under way."""
-        if self.ending is not None and not self.ending.is_set():
-            await self.ending.wait()
+        while self.is_ending:
+            assert self.ending is not None
+            await self.ending.wait()  # an abort may follow a commit that has failed

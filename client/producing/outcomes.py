@@ -28,6 +28,7 @@ class Unread(Protocol):
     def unread(self) -> int: ...
 
 
+# invariant client 1
 class Failures:
     """Lost records whose error no program has read, the oldest first."""
 

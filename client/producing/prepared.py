@@ -26,9 +26,10 @@ Otherwise the earlier instance may commit there after `complete` has aborted her
 The broker needs the setting `transaction.two.phase.commit.enable`.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
+
+from odradek.late import dataclass
 
 
 class Completion(StrEnum):

@@ -5,19 +5,23 @@ not known yet or the buffer is full. It lets other tasks run once for each batch
 not for each record: a turn costs more than encoding ten records.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Generic, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 import trio
 
+from odradek.client.arguments import in_ms, named
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.config import ProducerConfig, ProducerOptions
-from odradek.client.errors import Closed, Refused, TimedOut
+from odradek.client.cluster.served import Served
+from odradek.client.config import ProducerConfig, ProducerOptions, read_options
+from odradek.client.errors import Closed, Fatal, OdradekError, Refused, TimedOut
 from odradek.client.producing.accumulator import Accumulator
 from odradek.client.producing.delivery import Delivery
 from odradek.client.producing.ending import complete, finish
+from odradek.client.producing.forwarding import Forwards
+from odradek.client.producing.last_producer import LastProducer
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.outcomes import Unread, call_back, known_error
 from odradek.client.producing.partitioner import RecordPartitioner
@@ -35,12 +39,29 @@ from odradek.client.producing.session import IdempotentSession, ProducerSession
 from odradek.client.producing.state import SessionState
 from odradek.client.producing.transaction import Transaction
 from odradek.client.producing.transactional_session import TransactionalSession
-from odradek.client.types import Header, Key, OnDelivery, TopicPartition, Value
+from odradek.client.serialization import Serializer
+from odradek.client.types import (
+    Header,
+    Key,
+    OnDelivery,
+    RecordMetadata,
+    RecordOptions,
+    Serialized,
+    TopicPartition,
+    Value,
+)
+
+NO_TRANSACTIONS: Final = (
+    "transactions need a transactional_id: give the producer a name that no other running producer "
+    "has, and that stays the same when it is started again"
+)
+FLUSH_GRACE_S: Final = 5.0
+"""The time for which a producer that is left by an exception sends what remains."""
 
 
 # Ctrl-C is raised before a record is taken, or afterwards.
 @ends_where_it_waits
-class Producer(Generic[Key, Value]):
+class Producer(Served, Forwards[Key, Value]):
     """A producer of records. By default it is idempotent: a retry never stores a record twice.
 
         async with Producer("127.0.0.1:9092") as producer:
@@ -48,17 +69,20 @@ class Producer(Generic[Key, Value]):
             metadata = await delivery
 
     With a `transactional_id`, records are sent in `producer.transaction()`. Entering the producer
-    then fences the producer that had this id before. A clean exit sends the remaining records, and
-    raises the error of a lost record that the program has not read. An exit by an exception drops
-    the records that are not sent yet.
+    then fences the producer that had this id before.
+
+    A clean exit sends the remaining records, and raises the error of a lost record that the program
+    has not read. An exit by an exception sends them, too, for at most 5 s: they were given to the
+    producer before the error, and other clients do it. With `flush_on_error=False` it drops what is
+    not sent yet. An exit by a cancellation or Ctrl-C always does. A line of the log counts them.
     """
 
     def __init__(
         self,
         bootstrap: str | Sequence[str],
         *,
-        key_serializer: Callable[[Key], bytes] | None = None,
-        value_serializer: Callable[[Value], bytes] | None = None,
+        key_serializer: Serializer[Key] | None = None,
+        value_serializer: Serializer[Value] | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
         """Make a producer for the brokers at `bootstrap`; entering it connects.
@@ -67,7 +91,9 @@ class Producer(Generic[Key, Value]):
         Raises ValueError for a wrong option. The options and their defaults, times in milliseconds:
 
         - `key_serializer`, `value_serializer`: functions that return the bytes of a key and of a
-          value. They are not called for None. Partitioners get the bytes.
+          value, or async functions. They are not called for None, nor for `Serialized` bytes. A
+          second argument, if they have one, is a `SerializationContext`. Partitioners get the
+          bytes.
         - `transactional_id` (None): the name under which this producer has transactions. No other
           running producer has it, and it stays the same after a restart.
         - `acks` ("all"): when a broker acknowledges a record: if "all" (or -1) in-sync replicas
@@ -82,6 +108,8 @@ class Producer(Generic[Key, Value]):
           `send` waits while they are more.
         - `delivery_timeout_ms` (120_000): how long a record may wait for its acknowledgement, from
           the time at which its batch was begun.
+        - `flush_on_error` (True): an exit by an exception sends the remaining records; False: it
+          drops them. A transaction is aborted in both cases.
         - `transaction_timeout_ms` (60_000): how long a transaction may be open before the broker
           aborts it.
         - `two_phase_commit` (False): transactions have no time-out, because another system decides
@@ -95,7 +123,7 @@ class Producer(Generic[Key, Value]):
         `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
         `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
         """
-        self._config = config = ProducerConfig(**options)
+        self._config = config = read_options(ProducerConfig, type(self).__name__, options)
         self._cluster = Cluster(bootstrap, config)
         self._serializers = Serializers(key_serializer, value_serializer)
         self._accumulator = Accumulator(
@@ -145,8 +173,18 @@ class Producer(Generic[Key, Value]):
                 await finish(self._transactions)
             elif exc is None:
                 await self.flush()
+            elif self._config.sends_rest(exc):
+                await self._flush_after(exc)
         finally:
             await self._close()
+
+    async def _flush_after(self, exc: BaseException) -> None:
+        """Send what remains after an error. What fails then is a note on the error."""
+        with trio.move_on_after(FLUSH_GRACE_S):
+            try:
+                await self.flush()
+            except OdradekError as error:
+                exc.add_note(f"Sending the remaining records failed as well: {error}")
 
     async def _close(self) -> None:
         """Close the producer now. Every record gets its outcome, even if the wait is cancelled."""
@@ -161,6 +199,26 @@ class Producer(Generic[Key, Value]):
                 self._accumulator.failures.log_unread()
             else:  # the transaction is aborted as a whole, and the program knows it
                 self._accumulator.failures.take()
+
+    @property
+    def _failure(self) -> OdradekError | None:
+        """The error after which a transactional producer cannot be used any more; None before."""
+        session = self._transactions
+        if session is None or session.state is not SessionState.FAILED:
+            return None
+        return session.transaction.cause or Fatal("the producer has failed")
+
+    def _go_on_after(self, last: LastProducer) -> None:
+        """Take the place of a producer that has failed, unless another one has taken its id over.
+
+        Call it before entering.
+        """
+        assert self._transactions is not None
+        self._transactions.last = last
+
+    def _as_last(self) -> LastProducer:
+        assert self._transactions is not None
+        return self._transactions.as_last()
 
     @property
     def unacknowledged(self) -> int:
@@ -187,17 +245,17 @@ class Producer(Generic[Key, Value]):
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         return self._transactions.transaction_version if self._transactions is not None else 1
 
-    def transaction(self) -> Transaction[Key, Value]:
+    def transaction(self, *, wait_ms: float = 0) -> Transaction[Key, Value]:
         """Return a transaction, to use with `async with`.
 
-        Raises `Refused` without transactional id.
+        A producer has one at a time. If another task has one open, entering this one raises
+        `Refused`; with `wait_ms` it waits so long for its end, and then raises `Busy`
+        (`TransactionPool` has several at a time). Raises `Refused` without transactional id.
         """
         if self._transactions is None:
-            raise Refused(
-                "transactions need a transactional_id: give the producer a name that no other "
-                "running producer has, and that stays the same when it is started again"
-            )
-        return Transaction(self, self._transactions)
+            raise Refused(NO_TRANSACTIONS)
+        in_ms(wait_ms, "wait_ms")
+        return Transaction(self, self._transactions, wait_ms)
 
     async def complete(self, decided: PreparedTransaction | None) -> Completion:
         """End the prepared transaction: commit it if it equals `decided`, else abort it (KIP-939).
@@ -214,15 +272,15 @@ class Producer(Generic[Key, Value]):
     async def send(
         self,
         topic: str,
-        value: Value | None,
+        value: Value | Serialized | None,
         *,
-        key: Key | None = None,
+        key: Key | Serialized | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Give a record to the producer. Await the returned `Delivery` for its metadata.
+        """Queue a record to be sent. Await the returned `Delivery` for its metadata.
 
         `timestamp_ms` (default: now) is milliseconds since 1970. `value=None` is a tombstone in a
         compacted topic. `on_delivery` is called exactly once, with metadata or with an error, in a
@@ -232,21 +290,26 @@ class Producer(Generic[Key, Value]):
         topic did not appear.
         """
         try:
+            # invariant client 11: A record belongs to the transaction in which it was sent, however
+            # long its serializer takes.
+            # plant a record whose serializer outlasts its transaction is sent in the next one
+            # plant a transaction that ended early drops the records of the next one on leaving its
+            # block
             transaction = self._open_transaction
-            encoded_key, encoded_value = self._serialized(topic, key, value)
+            sent_key: Any = key
+            sent_value: Any = value
+            if self._serializers.is_needed:
+                sent_key, sent_value, headers = await self._serializers.encode(
+                    topic, key, value, headers
+                )
+                self._check_still_sending(transaction)
             if self._yield_after_bytes <= 0:
                 await self._give_way()
                 self._check_still_sending(transaction)
             until = None
             while True:
                 delivery = self._take(
-                    topic,
-                    encoded_value,
-                    encoded_key,
-                    headers,
-                    partition,
-                    timestamp_ms,
-                    on_delivery,
+                    topic, sent_value, sent_key, headers, partition, timestamp_ms, on_delivery
                 )
                 if delivery is not None:
                     return delivery
@@ -259,32 +322,39 @@ class Producer(Generic[Key, Value]):
                 call_back(on_delivery, None, known_error(error))
             raise
 
+    async def send_and_wait(
+        self, topic: str, value: Value | Serialized | None, **options: Unpack[RecordOptions[Key]]
+    ) -> RecordMetadata:
+        """Send a record, wait until it is stored, and return where. Raises the record's error.
+
+        Options as in `send`. Many records are sent faster with `send`, which does not wait.
+        """
+        return await (await self.send(topic, value, **options))
+
     def send_nowait(
         self,
         topic: str,
-        value: Value | None,
+        value: Value | Serialized | None,
         *,
-        key: Key | None = None,
+        key: Key | Serialized | None = None,
         headers: Sequence[Header] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Delivery | None:
-        """Do what `send` does, but return None instead of waiting (`wait_for_room` waits).
+        """Send as `send` does, but return None instead of waiting (`wait_for_room` waits).
 
         If it raises or returns None, the record was not taken, and `on_delivery` is not called.
         """
-        encoded_key, encoded_value = self._serialized(topic, key, value)
+        sent_key: Any = key
+        sent_value: Any = value
+        if self._serializers.is_needed:
+            sent_key, sent_value, headers = self._serializers.encode_nowait(
+                topic, key, value, headers
+            )
         return self._take(
-            topic, encoded_value, encoded_key, headers, partition, timestamp_ms, on_delivery
+            topic, sent_value, sent_key, headers, partition, timestamp_ms, on_delivery
         )
-
-    def _serialized(
-        self, topic: str, key: Key | None, value: Value | None
-    ) -> tuple[bytes | None, bytes | None]:
-        if not self._serializers.is_needed:
-            return key, value  # type: ignore[return-value] # they are bytes
-        return self._serializers(topic, key, value)
 
     def _take(
         self,
@@ -327,6 +397,7 @@ class Producer(Generic[Key, Value]):
                     topic, key, size_bytes, len(known.partitions), known.led
                 )
             elif partition not in known.partitions:
+                named((topic, partition))
                 raise self._cluster.metadata.no_leader(TopicPartition(topic, partition))
             batch, is_new = accumulator.append(
                 accumulator.queue(topic, partition),
@@ -388,6 +459,8 @@ class Producer(Generic[Key, Value]):
         Raises the first error of a record that the program has not read yet (see `outcomes.py`), or
         `TimedOut` after `timeout_ms` (without it, `delivery_timeout_ms` is the limit).
         """
+        if timeout_ms is not None:
+            in_ms(timeout_ms)
         limit = float("inf") if timeout_ms is None else timeout_ms / 1000
         await self._flush_until(trio.current_time() + limit, timeout_ms)
 

@@ -6,7 +6,7 @@ A record is checked only after encoding it has failed, because checking each rec
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.client.types import Header
+from odradek.client.types import ConsumerRecord, Header
 
 RECORD_OVERHEAD_BYTES: Final = 24
 """The estimated size of a record without key and value. It is seldom too small."""
@@ -25,6 +25,8 @@ def what_is_wrong(key: object, value: object, headers: object, timestamp_ms: obj
     for name, given in (("value", value), ("key", key)):
         if not _is_bytes_or_none(given):
             kind = type(given).__name__
+            if isinstance(given, ConsumerRecord):
+                return f"a record's {name} is bytes or None: forward sends a consumed record on"
             return f"a record's {name} is bytes or None, and {kind} was given: encode it first"
     if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms <= TIMESTAMP_MAX_MS:
         return f"timestamp_ms is a whole number, milliseconds since 1970, not {timestamp_ms!r}"

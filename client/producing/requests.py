@@ -29,6 +29,7 @@ from odradek.client.errors import (
     transactional_error_for,
 )
 from odradek.client.producing.batches import NO_PRODUCER, ProducerIdentity
+from odradek.client.producing.last_producer import LastProducer, is_free
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.session import PRODUCE_WITH_NAMES
 from odradek.client.types import (
@@ -42,6 +43,7 @@ from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.transactions import (
     DESCRIBE_TRANSACTIONS,
     DescribeTransactionsRequest,
+    TransactionState,
 )
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
@@ -77,6 +79,11 @@ TWO_PHASES: Final = 6
 """The first InitProducerId version with two-phase commit (KIP-939)."""
 EXPECTS_EPOCH: Final = 3
 """The first InitProducerId version that carries the producer's own id and epoch (KIP-360)."""
+
+NOT_OPEN: Final = frozenset(
+    {*FENCED, ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+)
+"""The answers to EndTxn of a producer that has no open transaction under its identity."""
 
 
 class Refusal(Exception):
@@ -364,6 +371,48 @@ class TransactionRequests:
             return await self.init_producer_id(producer)
         return await self.identity_after_time_out(producer)
 
+    async def regain(self, last: LastProducer) -> ProducerIdentity:
+        """Return an identity to go on with after `last`, which failed, unless a successor has it.
+
+        First comes the abort of `identity_after_time_out`, which changes nothing of a successor.
+        If the epoch is not ours any more, DescribeTransactions says who has raised it, and
+        InitProducerId names the epoch that was described, so that it is refused if a successor is
+        faster (KIP-360). Raises `Fenced` if a successor has the id; `Refusal`, `TimedOut`.
+        """
+        doing = f"going on with the transactional id {self.transactional_id!r}"
+
+        async def choose() -> None:
+            self._choose_version(await self._coordinator())
+
+        await self._repeat(doing, choose)
+        try:
+            identity = await self.end_txn(last.identity, committed=False)
+            if self.transaction_version < 2:
+                # The epoch stays, and the lost batches have left gaps in the sequences.
+                identity = await self.init_producer_id(identity)
+            return identity
+        except Refusal as refusal:
+            if refusal.code not in NOT_OPEN:
+                raise
+            code = refusal.code
+        try:
+            found = await self._repeat(doing, self._described)
+        except (Refused, Refusal):  # the broker lacks the request, or the program the right to it
+            is_ours, now = code not in FENCED, last.identity
+        else:
+            is_ours, now = is_free(found, last, code)
+        # invariant client 5: A pool goes on after a failed producer by the same evidence, and takes
+        # no id back from a successor.
+        # plant a pool takes an id back from the instance that has fenced it
+        # plant a time-out of the successor's transaction is taken for one of the producer's own
+        if is_ours:
+            try:
+                return await self.init_producer_id(now)
+            except Refusal as refusal:
+                if refusal.code not in FENCED:
+                    raise
+        raise await self.taken_over()
+
     async def taken_over(self) -> Fenced:
         """Return the error for a producer that its coordinator has fenced, with the cause.
 
@@ -385,16 +434,22 @@ class TransactionRequests:
         return Fenced(f"{why}; this one must stop", code=ErrorCode.PRODUCER_FENCED)
 
     async def _why_fenced(self) -> str | None:
+        found = await self._described()
+        if found is None or not found.explanation:
+            return None
+        return printable(found.explanation.rstrip("."))
+
+    async def _described(self) -> TransactionState | None:
+        """Return what the coordinator knows of the id; None if it does not know it."""
         request = DescribeTransactionsRequest(transactional_ids=(self.transactional_id,))
         connection = await self._coordinator()
         version = connection.version_of(DESCRIBE_TRANSACTIONS)
         answer = await connection.request(DESCRIBE_TRANSACTIONS, version, request)
-        found = [
-            transaction.explanation
-            for transaction in answer.transaction_states
-            if transaction.explanation
-        ]
-        return printable(found[0].rstrip(".")) if found else None
+        (found,) = answer.transaction_states
+        if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return None
+        self._check(found.error_code, f"describing {self.transactional_id!r}")
+        return found
 
     async def _coordinator(self) -> BrokerConnection:
         node_id = await self._cluster.coordinator(TRANSACTION, self.transactional_id)

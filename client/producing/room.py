@@ -2,9 +2,10 @@
 
 import trio
 
+from odradek.client.arguments import topic_named
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.metadata import Topic
-from odradek.client.errors import BufferFull, Refused, TimedOut
+from odradek.client.errors import BufferFull, TimedOut
 from odradek.client.producing.accumulator import Accumulator
 
 
@@ -33,7 +34,7 @@ class Room:
         with trio.move_on_at(until):
             while not self._accumulator.has_room:
                 self._accumulator.wake()
-                await self._accumulator.changed()
+                await self._accumulator.wait_changed()
             return
         raise BufferFull(
             f"{self._accumulator.buffered_bytes} bytes wait for their acknowledgement, and none "
@@ -43,6 +44,4 @@ class Room:
 
     async def topic(self, topic: str, *, until: float | None = None) -> Topic:
         """Return a topic's metadata. If necessary, let the broker create it, and wait for it."""
-        if not isinstance(topic, str):
-            raise Refused(f"a topic is a str, and {topic!r} was given")
-        return await self._cluster.topic(topic, auto_create=True, until=until)
+        return await self._cluster.topic(topic_named(topic), auto_create=True, until=until)

@@ -78,7 +78,7 @@ class Sender:
         while True:
             self._armed = self._next_wake
             with trio.move_on_at(self._armed):
-                await self._accumulator.woken()
+                await self._accumulator.wait_woken()
             self._expire(trio.current_time())
             if self._accumulator.active and self._cluster.is_stale:
                 self._once("age", self._refresh_old)
@@ -184,7 +184,7 @@ class Sender:
 
     def _post_one(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         def answered(response: ProduceResponse | None, error: OdradekError | None) -> None:
-            self._answered(batches, response, error)
+            self._on_answered(batches, response, error)
             self.pump()
 
         topics: dict[str, list[PartitionProduceData]] = {}
@@ -205,11 +205,11 @@ class Sender:
             version = connection.version_of(PRODUCE, self._session.produce_at_most)
             connection.post(PRODUCE, version, request, answered, is_answered=self._config.acks != 0)
         except OdradekError as error:
-            self._answered(batches, None, error)
+            self._on_answered(batches, None, error)
 
     # Answers
 
-    def _answered(
+    def _on_answered(
         self,
         batches: list[ProducerBatch],
         response: ProduceResponse | None,
@@ -221,38 +221,38 @@ class Sender:
                 results[topic.name, partition.index] = partition
         for batch in batches:
             queue = batch.queue
-            self._accumulator.answered(batch)
+            self._accumulator.note_answered(batch)
             if error is not None:
-                self._unanswered(batch, error)
+                self._on_unanswered(batch, error)
             elif self._config.acks == 0:
-                self._stored(batch, -1, -1)
+                self._on_stored(batch, -1, -1)
             elif (result := results.get(queue.name)) is None:
-                self._unanswered(batch, Retriable(f"no answer about {queue.name}"))
+                self._on_unanswered(batch, Retriable(f"no answer about {queue.name}"))
             # A duplicate is stored: an earlier attempt succeeded, and its answer was lost. The
             # offset may be unknown by now (-1).
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._stored(batch, result.base_offset, result.log_append_time_ms)
+                self._on_stored(batch, result.base_offset, result.log_append_time_ms)
             else:
                 assert response is not None
-                self._refused(batch, result, response.node_endpoints)
+                self._on_refused(batch, result, response.node_endpoints)
             if queue.has_unsent:
                 self._accumulator.active[queue.name] = queue
 
-    def _stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
-        batch.queue.acknowledged()
-        self._session.stored(batch.queue.name)
+    def _on_stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        batch.queue.note_acknowledged()
+        self._session.on_stored(batch.queue.name)
         if not batch.is_done:
             batch.base_offset = base_offset
             batch.log_append_time_ms = log_append_time_ms
             self._accumulator.settle(batch, None)
 
-    def _unanswered(self, batch: ProducerBatch, error: OdradekError) -> None:
+    def _on_unanswered(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Handle a batch without an answer: the connection was lost, or the answer omits it."""
         if isinstance(error, Retriable):
             self._cluster.metadata.forget_age()
         self._attempt_failed(batch, error)
 
-    def _refused(
+    def _on_refused(
         self, batch: ProducerBatch, result: PartitionProduceResponse, named: Iterable[NodeEndpoint]
     ) -> None:
         """Handle a refusal. `named` are the leaders that it names (KIP-951)."""
@@ -273,7 +273,7 @@ class Sender:
 
     def _attempt_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Send the batch again, or give it up, as the session decides."""
-        final = self._session.refused(batch, error)
+        final = self._session.on_refused(batch, error)
         if final is None:
             self._try_again(batch, error)
         else:
@@ -309,7 +309,7 @@ class Sender:
         if batch.is_done:
             return
         self._accumulator.give_up(batch, error)
-        self._session.failed(batch, error)
+        self._session.on_failed(batch, error)
 
     def _give_up_all(self, error: OdradekError) -> None:
         for batch in self._accumulator.not_in_flight():
@@ -358,7 +358,7 @@ class Sender:
         await trio.sleep(self._backoffs.setdefault(key, Backoff(self._config)).next_seconds())
 
     def _refuse_missing(self) -> None:
-        """Give up the batches of partitions that do not exist in their topic."""
+        """Fail the batches of partitions that do not exist in their topic."""
         for name, queue in list(self._accumulator.active.items()):
             if (
                 name.topic in self._cluster.metadata.topics

@@ -56,18 +56,18 @@ class ProducerSession(ABC):
         """Return True if the partition may be written now. If not, start what makes it so."""
 
     @abstractmethod
-    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
+    def on_refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         """Decide about a batch whose attempt has failed with `error`.
 
         Return None if it may be sent again, else the error to give it up with.
         """
 
     @abstractmethod
-    def stored(self, partition: TopicPartition) -> None:
+    def on_stored(self, partition: TopicPartition) -> None:
         """Record that a batch was stored."""
 
     @abstractmethod
-    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
+    def on_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Record that the batch was given up. It is not sent again."""
 
 
@@ -92,7 +92,7 @@ class IdempotentSession(ProducerSession):
     def admit(self, partition: TopicPartition) -> bool:
         return True
 
-    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
+    def on_refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         if error.code in LOST_SEQUENCE and batch.is_sequenced:
             self._sequence_refused(batch)
             return None
@@ -100,10 +100,10 @@ class IdempotentSession(ProducerSession):
             return Fatal(str(error), code=error.code)
         return None if isinstance(error, Retriable) else error
 
-    def stored(self, partition: TopicPartition) -> None:
+    def on_stored(self, partition: TopicPartition) -> None:
         """Do nothing, because no transaction has to know."""
 
-    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
+    def on_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Do nothing, because other batches do not depend on this one."""
 
     def _sequence_refused(self, batch: ProducerBatch) -> None:

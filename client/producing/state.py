@@ -1,19 +1,18 @@
 """The states of a transactional producer, as one table. Pure: it decides and touches nothing.
 
-             INITIALISED           BEGIN            COMMIT                 ENDED
-    NEW ---------------> READY ---------> OPEN ------------> COMMITTING ---------> READY
-                                           |  \\                  |
-                              DOUBT (was   |   \\ ABORT_NEEDED     | ABORT_NEEDED: a record of the
-                              it a time-   v    v                 v transaction was not stored
-                              out or a   IN_DOUBT --> ABORTABLE <-'
-                              successor?)    TIMED_OUT   | ABORT
-                                                         v          ENDED
-                                                      ABORTING ------------> READY
+    NEW --> READY: INITIALISED
+    READY --> OPEN: BEGIN
+    NEW, OPEN --> PREPARED: PREPARE
+    OPEN --> DETACHED: DETACH
+    OPEN, PREPARED --> COMMITTING: COMMIT
+    OPEN, PREPARED, DETACHED, IN_DOUBT, ABORTABLE --> ABORTING: ABORT
+    COMMITTING, ABORTING --> READY: ENDED
+    OPEN, COMMITTING --> ABORTABLE: ABORT_NEEDED, TIMED_OUT
+    OPEN, COMMITTING --> IN_DOUBT: DOUBT
+    PREPARED, DETACHED, IN_DOUBT --> ABORTABLE: TIMED_OUT
+    NEW, READY, OPEN, PREPARED, DETACHED, IN_DOUBT, ABORTABLE, COMMITTING, ABORTING --> FAILED: FAIL
 
-PREPARE leads to PREPARED: from OPEN when all of the transaction is stored, and from NEW if the
-instance before has left a prepared transaction. COMMIT and ABORT lead on from there as from OPEN.
-DETACH leads from OPEN to DETACHED, from where only ABORT leads on in this producer.
-FAIL leads to FAILED from every state, and no event leads out of FAILED.
+PREPARE is an event in NEW if the instance before has left a prepared transaction.
 
 IN_DOUBT has no counterpart in Kafka's client. A broker answers INVALID_PRODUCER_EPOCH both to a
 producer whose transaction timed out and to one that a successor has replaced. The first may go on
@@ -26,6 +25,7 @@ from enum import Enum, auto
 from typing import Final
 
 from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
+from odradek.protocol.transition_table import Rows, TransitionTable
 
 
 class SessionState(Enum):
@@ -34,6 +34,9 @@ class SessionState(Enum):
     OPEN = "open"
     PREPARED = "prepared"
     DETACHED = "detached"
+    # invariant client 4: `Fenced` is raised only after the coordinator has confirmed it: a
+    # partition's answer is the same for a time-out.
+    # tests/client/producing/test_transaction_fenced.py
     IN_DOUBT = "in doubt: finding out whether it timed out or was fenced"
     ABORTABLE = "to be aborted"
     COMMITTING = "committing"
@@ -65,7 +68,6 @@ class SessionEvent(Enum):
 
 Error = tuple[type[OdradekError], str]
 Cell = SessionState | Error
-Row = tuple[Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell, Cell]
 
 E = SessionEvent
 NEW, READY, OPEN, PREP, DETACH, DOUBT, DOOMED, COMMIT, ABORT, FAIL = tuple(SessionState)
@@ -84,7 +86,7 @@ OVER: Final = (Fatal, "the producer has failed: make a new one")
 # a transaction that has ended. In Prep. and Detach., everything is stored, so the answer cannot be
 # about what was promised. In Doomed, the abort finds out by itself why the epoch was refused.
 # fmt: off
-ROWS: Final[tuple[tuple[SessionEvent, Row], ...]] = (
+ROWS: Final[Rows[SessionEvent, Cell]] = (
     #                New     Ready   Open    Prep.   Detach. Doubt   Doomed  Commit  Abort   Failed
     (E.INITIALISED, (READY,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  TWICE,  OVER)),
     (E.BEGIN,       (UNUSED, OPEN,   BEGUN,  KEPT,   GIVEN,  BEGUN,  BEGUN,  ENDING, ENDING, OVER)),
@@ -100,16 +102,7 @@ ROWS: Final[tuple[tuple[SessionEvent, Row], ...]] = (
     (E.FAIL,        (FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL,   FAIL)),
 )
 # fmt: on
-
-
-def _expanded() -> dict[SessionState, dict[SessionEvent, Cell]]:
-    """The table by state and event. A row left out or given twice ends the import."""
-    events = [event for event, _ in ROWS]
-    assert events == list(SessionEvent), f"the rows are {events}"
-    return {state: {event: row[at] for event, row in ROWS} for at, state in enumerate(SessionState)}
-
-
-TABLE: Final = _expanded()
+TABLE: Final = TransitionTable(SessionState, SessionEvent, ROWS)
 
 
 def state_after(state: SessionState, event: SessionEvent) -> SessionState:
@@ -117,7 +110,7 @@ def state_after(state: SessionState, event: SessionEvent) -> SessionState:
 
     Raises `Refused`, `Aborted` or `Fatal` where the event is not allowed.
     """
-    following = TABLE[state][event]
+    following = TABLE[state, event]
     if isinstance(following, SessionState):
         return following
     kind, message = following

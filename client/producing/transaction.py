@@ -6,7 +6,7 @@ says so. If the commit fails, the transaction is aborted, and the error of the c
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Final, Generic, Protocol, Self, TypeVar, Unpack
+from typing import Final, Protocol, Self, TypeVar, Unpack
 
 import trio
 
@@ -16,6 +16,7 @@ from odradek.client.errors import Aborted, Fatal, OdradekError, Refused
 from odradek.client.producing.delivery import Delivery
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.producing.ending import ABORT_GRACE_S, detach, end, end_previous, prepare
+from odradek.client.producing.forwarding import Forwards
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.state import SessionState
@@ -25,6 +26,7 @@ from odradek.client.types import (
     Key,
     OffsetAndMetadata,
     RecordOptions,
+    Serialized,
     TopicPartition,
     Value,
 )
@@ -32,6 +34,7 @@ from odradek.client.types import (
 KeySent = TypeVar("KeySent", contravariant=True)
 ValueSent = TypeVar("ValueSent", contravariant=True)
 
+NOT_BEGUN: Final = "not begun"
 CANCELLED_GRACE_S: Final = 0.5
 """`ABORT_GRACE_S` for a block that was cancelled, which must end quickly."""
 
@@ -40,7 +43,10 @@ class SendsRecords(Protocol[KeySent, ValueSent]):
     """The methods of a producer that its transactions call."""
 
     async def send(
-        self, topic: str, value: ValueSent | None, **options: Unpack[RecordOptions[KeySent]]
+        self,
+        topic: str,
+        value: ValueSent | Serialized | None,
+        **options: Unpack[RecordOptions[KeySent]],
     ) -> Delivery: ...
 
     async def send_batch(
@@ -51,11 +57,14 @@ class SendsRecords(Protocol[KeySent, ValueSent]):
 
 
 @ends_where_it_waits
-class Transaction(Generic[Key, Value]):
+class Transaction(Forwards[Key, Value]):
     """A transaction of a producer, from `producer.transaction()`. Use it with `async with`."""
 
-    def __init__(self, sending: SendsRecords[Key, Value], session: TransactionalSession) -> None:
+    def __init__(
+        self, sending: SendsRecords[Key, Value], session: TransactionalSession, wait_ms: float
+    ) -> None:
         self._sending = sending
+        self._wait_ms = wait_ms
         self._session = session
         self._transaction: OpenTransaction | None = None
         """None until the block is entered."""
@@ -92,14 +101,18 @@ class Transaction(Generic[Key, Value]):
         if self._outcome:
             return self._outcome
         if self._transaction is None:
-            return "not begun"
+            return NOT_BEGUN
         return "completed" if self._is_completed else self._session.state.value
 
     async def __aenter__(self) -> Self:
         if self._transaction is not None:
             raise Refused("a transaction is used once: ask producer.transaction() for another one")
-        await end_previous(self._session)
-        self._transaction = self._session.begin()
+        if self._wait_ms > 0:
+            await self._session.take_turn(self._wait_ms)
+            self._transaction = self._session.begin(has_turn=True)
+        else:
+            await end_previous(self._session)
+            self._transaction = self._session.begin()
         return self
 
     async def __aexit__(
@@ -130,7 +143,7 @@ class Transaction(Generic[Key, Value]):
             await self._abort_because(exc)
 
     async def send(
-        self, topic: str, value: Value | None, **options: Unpack[RecordOptions[Key]]
+        self, topic: str, value: Value | Serialized | None, **options: Unpack[RecordOptions[Key]]
     ) -> Delivery:
         """Send a record in this transaction. Arguments and errors are those of `Producer.send`."""
         self.check_open()

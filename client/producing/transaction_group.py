@@ -39,7 +39,8 @@ from odradek.client.cluster.connection import (
     BrokerConnection,
 )
 from odradek.client.cluster.nursery import ends_where_it_waits
-from odradek.client.config import ClientConfig, ClientOptions
+from odradek.client.cluster.served import Served
+from odradek.client.config import ClientConfig, ClientOptions, read_options
 from odradek.client.errors import (
     FENCED,
     Aborted,
@@ -68,7 +69,7 @@ MEMBER_ENDED: Final = frozenset(
 
 
 @ends_where_it_waits
-class TransactionGroup:
+class TransactionGroup(Served):
     """A transaction group: it ends the detached transactions of its members together."""
 
     def __init__(
@@ -85,7 +86,7 @@ class TransactionGroup:
                 f"braces, and not {name!r}"
             )
         self.name: Final = name
-        self._config = ClientConfig(**options)
+        self._config = read_options(ClientConfig, type(self).__name__, options)
         self._cluster = Cluster(bootstrap, self._config)
 
     def __repr__(self) -> str:
@@ -196,6 +197,7 @@ class TransactionGroup:
             await self._attempt(connection, request, doing)
 
         await self._cluster.retrying(doing, attempt)
+        self._cluster.journal.group_ended(self.name, len(written), committed=committed)
 
     async def _coordinator(self, transactional_id: str, doing: str) -> BrokerConnection:
         """Connect to the coordinator of the group. Raises `Refused` if it has no groups."""

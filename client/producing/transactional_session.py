@@ -22,14 +22,25 @@ import trio
 
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ProducerConfig
-from odradek.client.errors import FENCED, Aborted, Fatal, Fenced, OdradekError, Refused, Retriable
+from odradek.client.errors import (
+    FENCED,
+    Aborted,
+    Busy,
+    Fatal,
+    Fenced,
+    OdradekError,
+    Refused,
+    Retriable,
+)
 from odradek.client.producing.accumulator import Accumulator
 from odradek.client.producing.bare_groups import BareGroups
 from odradek.client.producing.batches import NO_PRODUCER, ProducerBatch
+from odradek.client.producing.last_producer import LastProducer
+from odradek.client.producing.line import Line
 from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.requests import Refusal, TransactionRequests
 from odradek.client.producing.session import LOST_SEQUENCE, ProducerSession
-from odradek.client.producing.state import SessionEvent, SessionState, state_after
+from odradek.client.producing.state import BEGUN, SessionEvent, SessionState, state_after
 from odradek.client.producing.transaction_errors import timed_out
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.state_topics import tag_of
@@ -43,6 +54,10 @@ MAY_RETRY: Final = frozenset(
     }
 )
 """The states in which a request of the transaction is sent again."""
+WITHOUT_END: Final = frozenset(
+    {SessionState.NEW, SessionState.PREPARED, SessionState.DETACHED, SessionState.FAILED}
+)
+"""The states in which no task of this producer is about to end the transaction."""
 KEPT_OPEN_AT: Final = 1 / 3
 """The part of the time-out after which a member of a transaction group lets itself be heard."""
 
@@ -65,8 +80,14 @@ class TransactionalSession(ProducerSession):
         self.never_times_out = config.two_phase_commit
         """The broker never aborts its transactions because of their age."""
         self._keeps_prepared = config.keep_prepared
+        self.last: LastProducer | None = None
+        """The failed producer of this program whose place this one takes."""
         self._coordinator_lock = trio.Lock()
         self._bare_groups = BareGroups(cluster)
+        self._line = Line[bool]()
+        """It has something as long as no transaction is begun and no task has its turn."""
+        self._line.give(True)
+        self._is_taken = False
 
     @property
     def transaction_version(self) -> int:
@@ -76,12 +97,16 @@ class TransactionalSession(ProducerSession):
     def produce_at_most(self) -> int:
         return self.requests.produce_at_most
 
+    def as_last(self) -> LastProducer:
+        """Return what the producer that takes the place of this one must know."""
+        return LastProducer(self.identity, was_open=self.transaction.anchor is not None)
+
     # State
 
     def advance(self, event: SessionEvent) -> None:
         """Take one step of the table. If the table refuses, raise its error, or the cause of it."""
         try:
-            self.state = state_after(self.state, event)
+            self._enter(state_after(self.state, event))
         except OdradekError as refusal:
             cause = self.transaction.cause
             if cause is None or isinstance(refusal, Refused):
@@ -98,10 +123,41 @@ class TransactionalSession(ProducerSession):
             cause = self.transaction.cause
             raise cause.copy() if cause else Aborted("the transaction was aborted")
 
-    def begin(self) -> OpenTransaction:
+    def _enter(self, state: SessionState) -> None:
+        """Set the state. When no transaction is open any more, the next task has its turn."""
+        self.state = state
+        if self._is_taken and state in (SessionState.READY, SessionState.FAILED):
+            self._is_taken = False
+            self._line.give(True)
+
+    async def take_turn(self, wait_ms: float) -> None:
+        """Wait until no transaction of another task is open. Then `begin` it.
+
+        Raises `Busy` after `wait_ms`, and the errors of `begin` if there is nothing to wait for.
+        """
+        if self.state in WITHOUT_END:
+            self.advance(SessionEvent.BEGIN)
+        if await self._line.take(wait_ms) is None:
+            raise Busy(
+                f"a transaction of {self.transactional_id!r} was open for {wait_ms:g} ms, and a "
+                f"producer has one at a time; try again later, or use a TransactionPool"
+            )
+
+    def begin(self, *, has_turn: bool = False) -> OpenTransaction:
         """Begin the next transaction. Raises `Refused`, `Fatal`."""
-        self.advance(SessionEvent.BEGIN)
+        has_turn = has_turn or self._line.take_nowait() is not None
+        try:
+            self.advance(SessionEvent.BEGIN)
+        except OdradekError:
+            if has_turn:
+                self._line.give(True, first=True)
+            raise
+        if not has_turn:  # a task that waits has been given the turn just now
+            self._enter(SessionState.READY)
+            raise Refused(BEGUN[1])
+        self._is_taken = True
         self.transaction = OpenTransaction()
+        self.cluster.journal.transaction("began", self.transactional_id)
         # A record that the previous transaction has lost must not fail this one.
         self.accumulator.failures.take()
         return self.transaction
@@ -109,10 +165,14 @@ class TransactionalSession(ProducerSession):
     def _set_back(self, event: SessionEvent, error: OdradekError) -> None:
         """Take a step after an error. If it dooms the transaction, drop the unsent batches."""
         before = self.state
-        self.state = state_after(self.state, event)
+        self._enter(state_after(self.state, event))
         if self.state is not before and self.state in (SessionState.ABORTABLE, SessionState.FAILED):
             transaction = self.transaction
             transaction.cause = error
+            if self.state is SessionState.FAILED:
+                self.cluster.journal.producer_failed(
+                    self.transactional_id, error, is_fenced=isinstance(error, Fenced)
+                )
             transaction.has_gap |= self.accumulator.drop(error)
             if transaction.decided is not None:
                 transaction.decided.set()
@@ -162,7 +222,7 @@ class TransactionalSession(ProducerSession):
             self.cluster.tasks.spawn(self._add_partitions, transaction)
         return False
 
-    def refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
+    def on_refused(self, batch: ProducerBatch, error: OdradekError) -> OdradekError | None:
         if error.code in LOST_SEQUENCE and batch.is_sequenced:
             # While earlier batches are unanswered, this batch is sent again later. If it is the
             # first unanswered one, an earlier batch is lost for good. See `batches.py`.
@@ -176,10 +236,10 @@ class TransactionalSession(ProducerSession):
             return Aborted(f"the transaction cannot go on: {error}")
         return None
 
-    def stored(self, partition: TopicPartition) -> None:
+    def on_stored(self, partition: TopicPartition) -> None:
         self.transaction.anchor = partition
 
-    def failed(self, batch: ProducerBatch, error: OdradekError) -> None:
+    def on_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         self.transaction.has_gap |= batch.is_sequenced
         self.judge(error)
 
@@ -207,6 +267,8 @@ class TransactionalSession(ProducerSession):
         try:
             if self._keeps_prepared:
                 self.identity, found = await self.requests.claim_producer_id()
+            elif self.last is not None:
+                self.identity, found = await self.requests.regain(self.last), None
             else:
                 self.identity = await self.requests.init_producer_id(NO_PRODUCER)
                 found = None
@@ -247,7 +309,7 @@ class TransactionalSession(ProducerSession):
     # The clock of a transaction group
 
     async def _keep_open(self) -> None:
-        """Let the coordinator hear, as long as a transaction is open, that its producer is there.
+        """Send a sign of life to the coordinator at intervals while a transaction is open.
 
         The members of a group time out when none of them was heard for long enough. The request
         adds a partition that is in the transaction already.

@@ -9,9 +9,10 @@ this source writes each batch of a streaming query exactly once, even if a proce
 batch runs again. `commit.py` describes how; read it first.
 
     source          the data source that Spark makes from the format's name
-    options         the options, and the reasons why one is refused
+    options         the options of a job; option_names, why one is refused; option_values
     columns         the columns that are read and written
-    reader          a batch read: partitions, ranges, tasks; stream_reader, a streaming read
+    reader          a batch read: partitions, ranges, tasks; stream_reader, a streaming read;
+                    topic_ids, whether a topic was made anew
     progress        how far a query is behind, for monitoring
     offsets         the plan of a read, from numbers alone
     batch_decoder   record batches to Arrow
@@ -21,7 +22,8 @@ batch runs again. `commit.py` describes how; read it first.
     refused_rows    the place of a row that the broker has refused
     batch_encoder   Arrow to record batches; varints, their numbers
     commit          the commit: everything becomes visible at once, once
-    decisions       which batches were committed
+    decisions       which batches were committed; scope, by whom and to which topic
+    errors          errors whose sentence Spark shows first
     java            a Java for Spark to run on
 
 Differs from Spark's connector:

@@ -11,7 +11,6 @@ before it is used, and an inconsistent batch raises `KafkaError(CORRUPT_MESSAGE)
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from odradek.client.spark import varints
 from odradek.client.spark.varints import VARINT_MAX_BYTES, Bytes, Int64s
+from odradek.late import dataclass
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, TimestampType
 from odradek.protocol.compression import Decompressed, decompress, release
 from odradek.protocol.errors import ErrorCode, KafkaError

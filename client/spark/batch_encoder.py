@@ -6,7 +6,6 @@ is the records section of the batch. It encodes 4 million records of 116 bytes a
 A loop over records encodes 0.7 million.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 
 from odradek.client.spark import varints
 from odradek.client.spark.varints import Int64s, Varints
+from odradek.late import dataclass
 from odradek.protocol.batch import (
     HEADER,
     HEADER_BYTES,

@@ -47,6 +47,7 @@ from odradek.client.config import ProducerOptions
 from odradek.client.errors import Aborted, Fenced, OdradekError
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.decisions import Decision, Decisions, decision_value
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import (
     abort_each,
     attempts_of,
@@ -57,7 +58,7 @@ from odradek.client.spark.members import (
     transactional_id,
     wait_until_ended,
 )
-from odradek.client.spark.messages import CommitRefused, TaskMessage
+from odradek.client.spark.messages import TaskMessage
 from odradek.client.spark.options import NO_GROUPS, WriteOptions
 from odradek.client.spark.refused_rows import Sent
 from odradek.client.spark.scope import Scope, find_scope
@@ -191,6 +192,9 @@ class BatchCommit:
                 self.point_to(transaction, batch_id, offset)
             leader = transaction.detach() if members else None
         if leader is not None:
+            # invariant spark 2: A partition shows all of a batch or nothing: attempts that were not
+            # chosen are aborted before the decision.
+            # plant an attempt that was not chosen is open while readers see the batch
             self.abort_losers(group, members)
             self.decide(group, batch_id, leader, members)
         return True
@@ -230,6 +234,11 @@ class BatchCommit:
 
     def is_decided(self, batch_id: int, hint: Decision, offset: int) -> bool:
         """Return True if the batch was committed. Raises `StaleDriver` if a newer batch was."""
+        # invariant spark 1: A batch is decided once, and never after a newer one: the decisions are
+        # read behind the claim, and the driver's transaction leads the group.
+        # tests/spark/test_commit_model.py
+        # plant the sink's decision is made without its driver
+        # plant the sink does not look for newer decisions than its own batch's
         newest = self.decisions.newest(hint, offset)
         if newest.batch_id < batch_id:
             return False
@@ -296,6 +305,7 @@ class BatchCommit:
         """
         with self._admin() as admin:
             now = find_scope(admin, self._options, self._write_id, self._query_id)
+        # invariant spark 3
         if now == self.scope and all(
             group_of(each.transactional_id) == self.group_name for each in members
         ):
@@ -336,6 +346,7 @@ class BatchCommit:
         members: Sequence[DetachedTransaction],
     ) -> None:
         """Commit the transactions of the driver and of all chosen tasks together."""
+        # invariant spark 1
         try:
             group.commit([leader, *members])
         except Aborted as error:

@@ -19,16 +19,16 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.config import ClientOptions, ConsumerOptions
 from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.partitioner import murmur2
-from odradek.client.spark.messages import CommitRefused
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.scope import Scope
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, RecordReader
 
@@ -143,7 +143,7 @@ class Decisions:
         give_up_at = time.monotonic() + READ_TIMEOUT_S
         while position < end:
             if time.monotonic() > give_up_at:
-                raise TimeoutError(
+                raise TimedOut(
                     f"{self.place} could not be read up to offset {end} within "
                     f"{READ_TIMEOUT_S:.0f} s: an open transaction of another query is in the way, "
                     "or the broker is slow. Start the query again."

@@ -10,13 +10,13 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.client.administration.descriptions import OPEN_STATES
 from odradek.client.blocking import Admin, OdradekError, TransactionGroup
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.scope import Scope
+from odradek.late import dataclass
 from odradek.protocol.state_topics import tag_of
 
 LOGGER: Final = logging.getLogger("odradek.spark")

@@ -5,12 +5,14 @@ It has a version, so a driver refuses messages of a form that it does not know.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from odradek.client.producing.detached import DetachedTransaction
+from odradek.client.spark.errors import CommitRefused
+from odradek.late import dataclass
 
 MESSAGE_VERSION: Final = 3
 
@@ -54,10 +56,6 @@ class TaskMessage(WriterCommitMessage):
     @property
     def record_count(self) -> int:
         return self.records_written + sum(batch.record_count for batch in self.batches)
-
-
-class CommitRefused(RuntimeError):
-    """A batch cannot be written or committed. The message states why and what to do."""
 
 
 def checked(messages: Sequence[WriterCommitMessage | None]) -> list[TaskMessage]:

@@ -11,11 +11,12 @@ Checkpoints of earlier versions have none, and what has no id is taken for the t
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from odradek.late import dataclass
 
 Offsets = dict[TopicPartition, int]
 StartingOffsets = int | Offsets
@@ -65,7 +66,7 @@ def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
         if topic in (INITIAL, IDS):  # these offsets were copied from a checkpoint
             continue
         if not isinstance(partitions, dict):
-            raise OffsetError(f'{topic} needs partitions, as in {{"{topic}":{{"0":23}}}}')
+            raise OffsetError(f"{topic} needs partitions, not {json.dumps(partitions)}")
         for partition, offset in partitions.items():
             if not partition.isdecimal() or not isinstance(offset, int):
                 raise OffsetError(
@@ -88,10 +89,10 @@ def parse_assignment(text: str) -> tuple[TopicPartition, ...]:
         if not isinstance(partitions, list) or not all(
             _is_partition(partition) for partition in partitions
         ):
-            raise OffsetError(f'has lists of partitions, as in {{"{topic}":[0,1]}}')
+            raise OffsetError(f"{topic} needs a list of partitions, not {json.dumps(partitions)}")
         assigned += [TopicPartition(topic, partition) for partition in partitions]
     if not assigned:
-        raise OffsetError('has at least one partition, as in {"orders":[0,1]}')
+        raise OffsetError("no partition is given")
     return tuple(sorted(set(assigned)))
 
 
@@ -103,9 +104,9 @@ def _json_object(text: str, of: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
     except json.JSONDecodeError as error:
-        raise OffsetError(f"is JSON ({error})") from None
+        raise OffsetError(f"{error.msg} at character {error.pos + 1}") from None
     if not isinstance(parsed, dict):
-        raise OffsetError(f"is a JSON object of {of}")
+        raise OffsetError(f"it is no JSON object of {of}")
     return parsed
 
 

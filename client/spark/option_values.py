@@ -1,7 +1,7 @@
 """The values of options: each function reads one, and raises ValueError with what it should be."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, cast, get_args
 
 from odradek.client.config import CODECS
@@ -10,9 +10,17 @@ from odradek.protocol.batch import Codec
 Mode = Literal["auto", "group", "relay"]
 
 
+class NotAWord(ValueError):
+    """The value is none of the words that an option takes. The message states what it should be."""
+
+    def __init__(self, message: str, words: Iterable[str]) -> None:
+        super().__init__(message)
+        self.words = tuple(words)
+
+
 def boolean(value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise ValueError("is true or false")
+        raise NotAWord("is true or false", ("true", "false"))
     return value.lower() == "true"
 
 
@@ -29,14 +37,15 @@ def not_negative(value: str) -> int:
 
 
 def isolation(value: str) -> str:
-    if value not in ("read_committed", "read_uncommitted"):
-        raise ValueError("is read_committed or read_uncommitted")
+    levels = ("read_committed", "read_uncommitted")
+    if value not in levels:
+        raise NotAWord("is read_committed or read_uncommitted", levels)
     return value
 
 
 def codec(value: str) -> Codec:
     if value not in CODECS:
-        raise ValueError(f"is one of {', '.join(CODECS)}")
+        raise NotAWord(f"is one of {', '.join(CODECS)}", CODECS)
     return CODECS[value]
 
 
@@ -44,13 +53,13 @@ def mode(value: str) -> Mode:
     for mode in get_args(Mode):
         if value.lower() == mode:
             return cast(Mode, mode)
-    raise ValueError("is auto, group or relay")
+    raise NotAWord("is auto, group or relay", get_args(Mode))
 
 
 def exactly(*allowed: str) -> Callable[[str], str | None]:
     def parse(value: str) -> str | None:
         if value.lower() not in [word.lower() for word in allowed]:
-            raise ValueError(f"is {' or '.join(allowed)} here, for nothing else is served")
+            raise NotAWord(f"is {' or '.join(allowed)} here, for nothing else is served", allowed)
         return value
 
     return parse
@@ -85,7 +94,7 @@ def pattern(value: str) -> re.Pattern[str]:
 
 def strategy(value: str) -> bool:
     if value.lower() not in ("error", "latest"):
-        raise ValueError("is error or latest")
+        raise NotAWord("is error or latest", ("error", "latest"))
     return value.lower() == "latest"
 
 

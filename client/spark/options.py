@@ -1,15 +1,14 @@
 """The data source's options: how they are read and checked, and the messages of refused options.
 
 They have the names of Spark's Kafka connector, so a job changes only the name of the format. Spark
-passes the names in lower case; messages have the usual spelling. An option of the connector that
-this source does not have is refused and not ignored, because a job may rely on it. The few that a
-job cannot rely on have no effect (`READ_WITHOUT_EFFECT`, `WRITE_WITHOUT_EFFECT`).
+passes the names in lower case (`option_names.py`). An option of the connector that this source does
+not have is refused and not ignored, because a job may rely on it. The few that a job cannot rely on
+have no effect (`READ_WITHOUT_EFFECT`, `WRITE_WITHOUT_EFFECT`).
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Literal, TypeVar, cast
 
 from odradek.client.config import KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
@@ -21,8 +20,10 @@ from odradek.client.spark.offsets import (
     parse_assignment,
     parse_offsets,
 )
+from odradek.client.spark.option_names import NAMES, OF_SPARK, Direction, near_to, not_served
 from odradek.client.spark.option_values import (
     Mode,
+    NotAWord,
     boolean,
     codec,
     duration_ms,
@@ -38,6 +39,7 @@ from odradek.client.spark.option_values import (
     topic_name,
 )
 from odradek.client.types import EARLIEST, LATEST, SPARK_PREFIX_DEFAULT
+from odradek.late import dataclass
 from odradek.protocol.batch import Codec
 
 T = TypeVar("T")
@@ -64,114 +66,6 @@ MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 FIRST_CONNECT_MS: Final = 7_000
 """The time that a new read or write looks for a broker. With Spark's part, a wrong host is reported
 within ten seconds. A read or write that has begun waits longer for a broker that restarts."""
-
-OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
-"""The options that Spark itself adds."""
-
-READ_WITHOUT_EFFECT: Final = (
-    "groupIdPrefix",
-    "kafka.group.id",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
-    "kafka.max.poll.records",
-    "kafka.max.poll.interval.ms",
-    "kafka.session.timeout.ms",
-    "kafka.heartbeat.interval.ms",
-    "kafka.receive.buffer.bytes",
-    "kafka.send.buffer.bytes",
-)
-"""Options of the connector's reader that are accepted and have no effect: no consumer group takes
-part, records are not handed out one by one, and what fails is retried until
-`kafka.request.timeout.ms` is over."""
-WRITE_WITHOUT_EFFECT: Final = (
-    "kafka.linger.ms",
-    "kafka.retries",
-    "kafka.max.in.flight.requests.per.connection",
-    "kafka.receive.buffer.bytes",
-    "kafka.send.buffer.bytes",
-)
-"""Options of the connector's sink that are accepted and have no effect. A task has its rows at
-hand, so it fills batches without waiting; what fails is retried until `kafka.delivery.timeout.ms`
-is over; order holds with any number of requests in flight."""
-READ_NAMES: Final = (
-    "assign",
-    "subscribe",
-    "subscribePattern",
-    "startingOffsets",
-    "endingOffsets",
-    "failOnDataLoss",
-    "includeHeaders",
-    "startingTimestamp",
-    "endingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "kafkaConsumer.pollTimeoutMs",
-)
-WRITE_NAMES: Final = (
-    "topic",
-    "includeHeaders",
-    "transactionalIdPrefix",
-    "txnAppId",
-    "txnVersion",
-    "exactlyOnce.mode",
-    "inline.max.bytes",
-    "relay.max.task.bytes",
-    "relay.max.bytes",
-)
-COMMON_KAFKA_NAMES: Final = (
-    "kafka.bootstrap.servers",
-    "kafka.client.id",
-    "kafka.request.timeout.ms",
-    "kafka.retry.backoff.ms",
-    "kafka.security.protocol",
-)
-READ_KAFKA_NAMES: Final = (
-    *COMMON_KAFKA_NAMES,
-    "kafka.isolation.level",
-    "kafka.fetch.max.bytes",
-    "kafka.max.partition.fetch.bytes",
-    "kafka.fetch.max.wait.ms",
-    "kafka.fetch.min.bytes",
-    "kafka.check.crcs",
-    "kafka.default.api.timeout.ms",
-    *READ_WITHOUT_EFFECT,
-)
-WRITE_KAFKA_NAMES: Final = (
-    *COMMON_KAFKA_NAMES,
-    "kafka.acks",
-    "kafka.enable.idempotence",
-    "kafka.compression.type",
-    "kafka.max.request.size",
-    "kafka.batch.size",
-    "kafka.buffer.memory",
-    "kafka.delivery.timeout.ms",
-    "kafka.max.block.ms",
-    "kafka.transaction.timeout.ms",
-    *WRITE_WITHOUT_EFFECT,
-)
-
-_SERIALIZERS: Final = "is not served: keys and values are bytes, and the query itself converts them"
-_NO_GROUP: Final = (
-    "is not served: the checkpoint keeps the position, and no consumer group takes part"
-)
-REFUSED: Final[dict[str, str]] = {
-    "kafka.enable.auto.commit": _NO_GROUP,
-    "kafka.auto.offset.reset": "is not served: use startingOffsets",
-    "kafka.key.deserializer": _SERIALIZERS,
-    "kafka.value.deserializer": _SERIALIZERS,
-    "kafka.key.serializer": _SERIALIZERS,
-    "kafka.value.serializer": _SERIALIZERS,
-    "kafka.interceptor.classes": "is not served: this source runs no Java classes",
-    "kafka.partitioner.class": "is not served: give the row a partition column",
-    "kafka.transactional.id": "is not served: the sink makes its own; see transactionalIdPrefix",
-    "path": 'is not served: name topics by the option "topic", or "subscribe" to read',
-}
 
 
 class OptionError(ValueError):
@@ -246,7 +140,7 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     """Read the options of a read. Raises `OptionError`."""
-    given = _Given(options, READ_NAMES + READ_KAFKA_NAMES)
+    given = _Given(options, "read")
     given.check_security()
     starting, ending = _offsets(given, use)
     return ReadOptions(
@@ -290,7 +184,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     """Read the options of a write. Raises `OptionError`."""
-    given = _Given(options, WRITE_NAMES + WRITE_KAFKA_NAMES)
+    given = _Given(options, "write")
     given.check_security()
     for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
         given.get(name, exactly(*values), None)
@@ -328,21 +222,13 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
 
 
 class _Given:
-    """The given options, with the known names and their spelling."""
+    """The given options, of which all names are known."""
 
-    def __init__(self, options: Mapping[str, str], names: tuple[str, ...]) -> None:
+    def __init__(self, options: Mapping[str, str], direction: Direction) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
-        spelling = {name.lower(): name for name in names}
-        refused = {name.lower(): name for name in REFUSED}
-        for name in sorted(self._values.keys() - spelling.keys() - OF_SPARK):
-            if name in refused:
-                raise OptionError(f"The option {refused[name]} {REFUSED[refused[name]]}.")
-            near = difflib.get_close_matches(name, spelling, n=1)
-            raise OptionError(
-                f"The option {name} is not served here: did you mean {spelling[near[0]]}?"
-                if near
-                else f"The option {name} is not served here: leave it out."
-            )
+        known = {name.lower() for name in NAMES[direction]}
+        for name in sorted(self._values.keys() - known - OF_SPARK):
+            raise OptionError(f"The option {not_served(name, direction)}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
@@ -355,7 +241,9 @@ class _Given:
         try:
             return parse(value.strip())
         except ValueError as error:
-            raise OptionError(f"The option {name} {error}, not {value!r}.") from None
+            near = near_to(value, error.words) if isinstance(error, NotAWord) else None
+            hint = f": did you mean {near}?" if near else "."
+            raise OptionError(f"The option {name} {error}, not {value!r}{hint}") from None
 
     def present(self, **names: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
         """Return the given ones of some options, by their names in the client."""
@@ -383,7 +271,7 @@ def _topics(given: _Given) -> Topics:
             f"not {' and '.join(chosen) or 'none'}."
         )
     return Topics(
-        assigned=given.get("assign", parse_assignment, None),
+        assigned=given.get("assign", _assignment, None),
         subscribed=given.get("subscribe", names, None),
         pattern=given.get("subscribePattern", pattern, None),
     )
@@ -412,11 +300,26 @@ def _times(given: _Given, for_all: str, for_each: str) -> int | Offsets | None:
     return given.get(for_each, _times_by_partition, None)
 
 
-def _times_by_partition(value: str) -> Offsets:
-    try:
-        return parse_offsets(value, allowed=())
-    except OffsetError as error:
-        raise ValueError(f"is times in JSON, in milliseconds since 1970 ({error})") from None
+def _in_json(what: str, sample: str, parse: Callable[[str], T]) -> Callable[[str], T]:
+    """Return `parse` with an error that shows a sample, and says where the JSON is wrong."""
+
+    def parse_json(value: str) -> T:
+        try:
+            return parse(value)
+        except OffsetError as error:
+            is_json = value.startswith(("{", "["))
+            why = f" ({error})" if is_json else ""
+            raise ValueError(f'is {what}, as in {{"orders":{sample}}}{why}') from None
+
+    return parse_json
+
+
+_assignment: Final = _in_json("partitions in JSON", "[0,1]", parse_assignment)
+_times_by_partition: Final = _in_json(
+    "times in JSON, in milliseconds since 1970",
+    '{"0":1700000000000}',
+    lambda value: parse_offsets(value, allowed=()),
+)
 
 
 def _min_offsets(given: _Given, use: Use) -> int | None:
@@ -431,15 +334,19 @@ def _min_offsets(given: _Given, use: Use) -> int | None:
 
 
 def _offsets_of(words: dict[str, int], numbers: tuple[int, ...]) -> Callable[[str], int | Offsets]:
+    parse_json = _in_json(
+        f"{' or '.join(words)} here, or offsets in JSON",
+        '{"0":23}',
+        lambda value: parse_offsets(value, allowed=numbers),
+    )
+
     def parse(value: str) -> int | Offsets:
         if value.lower() in words:
             return words[value.lower()]
         try:
-            return parse_offsets(value, allowed=numbers)
-        except OffsetError as error:
-            raise ValueError(
-                f"is {' or '.join(words)} here, or offsets in JSON ({error})"
-            ) from None
+            return parse_json(value)
+        except ValueError as error:
+            raise NotAWord(str(error), words) from None
 
     return parse
 

@@ -1,37 +1,47 @@
 """The distance of a streaming query from the ends of its topics, from the progress of Spark.
 
 Spark's Kafka connector reports three numbers as metrics of its source. A source in Python cannot
-report metrics, so this function computes the same three numbers:
+report metrics, so this function computes the same three numbers. It names the topics, too, because
+Spark's description of a source in Python is the name of a Java object:
 
     behind = offsets_behind_latest(query.lastProgress)
-    behind[0]["maxOffsetsBehindLatest"]
+    behind[0]["topics"], behind[0]["maxOffsetsBehindLatest"]
 
 It works in a `StreamingQueryListener` too, on `event.progress`.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from odradek.client.spark.offsets import Offsets, from_json
 
 
-def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[dict[str, float]]:
+class OffsetsBehind(TypedDict):
+    """The distance of one source, over the partitions that the latest micro-batch has seen."""
+
+    topics: list[str]
+    minOffsetsBehindLatest: int
+    maxOffsetsBehindLatest: int
+    avgOffsetsBehindLatest: float
+
+
+def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[OffsetsBehind]:
     """Return how many offsets each source of a query is behind the newest ones.
 
     `progress` is a `StreamingQueryProgress`, or the same as a dictionary. There is one dictionary
-    for each source that is an `odradek` source with a latest offset, in the order of the sources:
-    `minOffsetsBehindLatest`, `maxOffsetsBehindLatest` and `avgOffsetsBehindLatest`, over the
-    partitions that the latest micro-batch has seen. It is empty before the first micro-batch.
+    for each source that is an `odradek` source with a latest offset, in the order of the sources.
+    The list is empty before the first micro-batch.
     """
     sources = [] if progress is None else progress["sources"]
-    found = []
+    found: list[OffsetsBehind] = []
     for source in sources:
         latest, end = _offsets(source["latestOffset"]), _offsets(source["endOffset"])
         behind = [max(0, newest - end[name]) for name, newest in latest.items() if name in end]
         if behind:
             found.append(
                 {
+                    "topics": sorted({name.topic for name in latest}),
                     "minOffsetsBehindLatest": min(behind),
                     "maxOffsetsBehindLatest": max(behind),
                     "avgOffsetsBehindLatest": sum(behind) / len(behind),

@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.config import MIB, ClientOptions, ConsumerOptions
 from odradek.client.consuming.fetched import damaged
-from odradek.client.errors import OffsetOutOfRange
+from odradek.client.errors import OffsetOutOfRange, TimedOut
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
+from odradek.client.spark.errors import sentence_first
 from odradek.client.spark.offsets import (
     DataLossError,
     OffsetRange,
@@ -37,6 +38,7 @@ from odradek.client.spark.offsets import (
     split_plan,
     split_ranges,
 )
+from odradek.client.spark.option_names import near_to
 from odradek.client.spark.options import FIRST_CONNECT_MS, ReadOptions, Topics
 from odradek.client.spark.topic_ids import find_topic_id, find_topic_ids
 from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
@@ -165,8 +167,10 @@ def choose_topics(topics: Topics, there: list[str], *, allow_missing: bool) -> l
     wanted = sorted(topics.subscribed or ())
     missing = [name for name in wanted if name not in there]
     if missing and not allow_missing:
+        near = near_to(missing[0], there)
         raise TopicMissing(
-            f"There is no topic {', '.join(missing)}: create it, or correct the option subscribe."
+            f"There is no topic {', '.join(missing)}: create it, or correct the option subscribe"
+            + (f" (did you mean {near}?)." if near else ".")
         )
     return [name for name in wanted if name not in missing]
 
@@ -178,6 +182,7 @@ class BatchReader(DataSourceReader):
         check_read_schema(schema, include_headers=options.include_headers)
         self._options = options
 
+    @sentence_first
     def partitions(self) -> list[InputPartition]:
         options = self._options
         with PartitionOffsets(options) as broker:
@@ -187,8 +192,9 @@ class BatchReader(DataSourceReader):
             start, end = broker.starting(partitions, known), broker.ending(partitions, known)
         return plan_tasks(options, start, end, known["earliest"], ids)
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(self._options, partition)
+        yield from read_partition(self._options, partition)
 
 
 def plan_tasks(
@@ -274,6 +280,7 @@ def _is_of_another_topic(admin: Admin, wanted: OffsetRange) -> bool:
     if wanted.topic_id is None:
         return False
     now = find_topic_id(admin, wanted.topic)
+    # invariant spark 4
     return now is not None and now != wanted.topic_id
 
 
@@ -323,7 +330,7 @@ def _is_gone(
 ) -> bool:
     """Return True if no record comes because the end of the range is gone.
 
-    Raises `DataLossError` if it is gone and that is not allowed. Raises `TimeoutError` if it exists
+    Raises `DataLossError` if it is gone and that is not allowed. Raises `TimedOut` if it exists
     and no record has come within the option kafkaConsumer.pollTimeoutMs.
     """
     partition = wanted.topic_partition
@@ -335,7 +342,7 @@ def _is_gone(
             )
         return bool(end <= position)
     if waited_ms >= options.poll_timeout_ms:
-        raise TimeoutError(
+        raise TimedOut(
             f"{partition} gave no record from offset {position} on for {waited_ms} ms: look at the "
             "broker, or raise kafkaConsumer.pollTimeoutMs."
         )

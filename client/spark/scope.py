@@ -11,13 +11,13 @@ A part that is not known matches every value of it. So a decision of an earlier 
 only the writer's id, still counts, and a write without a query cannot be told from a retry.
 """
 
-from dataclasses import dataclass
 from typing import Final, Self
 from uuid import UUID
 
 from odradek.client.blocking import Admin
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.topic_ids import find_topic_id
+from odradek.late import dataclass
 
 BY_ROWS: Final = ""
 """The topic of a write whose rows name their topics."""
@@ -61,6 +61,13 @@ class Scope:
 
     def matches(self, other: "Scope") -> bool:
         """Return True if the two are one scope, as far as both are known."""
+        # invariant spark 3: Two targets share no decision, and neither do a topic and the one that
+        # is made anew under its name. What one of two does not know matches.
+        # plant a decision of the sink counts for every topic
+        # plant a decision of the sink counts for a topic that was made anew
+        # plant a decision of the sink counts for every checkpoint of an application
+        # plant a decision without a target is not believed after the upgrade
+        # plant a topic that is made anew while a batch is written gets a part of it
         parts = (
             (self.query_id, other.query_id),
             (self.topic, other.topic),

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from odradek.client.spark.columns import check_read_schema
+from odradek.client.spark.errors import sentence_first
 from odradek.client.spark.offsets import (
     INITIAL,
     Offsets,
@@ -69,6 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._broker = PartitionOffsets(self._options).__enter__()
         return self._broker
 
+    @sentence_first
     def initialOffset(self) -> JsonOffsets:
         """Return where the options let the stream begin, the same at every call."""
         if self._initial is None:
@@ -82,12 +84,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_rows = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
 
+    @sentence_first
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._latest()
 
+    @sentence_first
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:
         """Return the end of the next micro-batch; `start` if there are no new records."""
         latest = self._latest() if self._target is None else self._target
+        # invariant spark 4
         anew = made_anew(ids_from_json(start), latest.ids)
         begin, end = without_topics(from_json(start), anew), latest.offsets
         if self._is_delayed(begin, end):
@@ -127,6 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest = broker.latest(partitions)
         return Ends(self._newest, ids)
 
+    @sentence_first
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         if start == end:  # only another source of the query has new records
             return []
@@ -135,6 +141,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         broker = self._connected()
         there = broker.partitions(allow_missing=True)
         now = broker.ids(there)
+        # invariant spark 4: An offset in Spark's checkpoint belongs to a topic with an id. The
+        # offsets of a topic that is gone are a loss, and never read from the next topic of its
+        # name.
+        # plant a stream reads a topic that was made anew from the old offset
+        # plant a stream begins a batch at the offset of a topic that is gone
+        # plant a task reads the offsets of a topic that is gone from the next one of its name
         begun_anew = made_anew(ids_from_json(before), planned)
         gone = made_anew(planned, now)
         losses = [
@@ -150,8 +162,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = broker.earliest(sorted(set(there) & until.keys()))
         return plan_tasks(self._options, begin, until, earliest, now | planned, losses)
 
+    @sentence_first
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_partition(self._options, partition)
+        yield from read_partition(self._options, partition)
 
     def commit(self, end: JsonOffsets) -> None:
         """Do nothing: only Spark's checkpoint keeps the position."""

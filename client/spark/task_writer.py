@@ -19,8 +19,9 @@ from typing import Any, Final
 from odradek.client.blocking import Admin, OdradekError, Producer, Transaction, TransactionGroup
 from odradek.client.config import ClientOptions, ProducerOptions
 from odradek.client.spark.decisions import Decisions
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import Attempt, group_name, transactional_id
-from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
+from odradek.client.spark.messages import TaskMessage, TopicBatch
 from odradek.client.spark.options import (
     FIRST_CONNECT_MS,
     MEMBER_TIMEOUT_MS,

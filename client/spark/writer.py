@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 from odradek.client.blocking import TransactionGroup
 from odradek.client.spark.columns import check_write_schema
 from odradek.client.spark.commit import BatchCommit
+from odradek.client.spark.errors import CommitRefused, sentence_first
 from odradek.client.spark.members import Attempt, abort_each, group_of
-from odradek.client.spark.messages import CommitRefused, TaskMessage, checked
+from odradek.client.spark.messages import TaskMessage, checked
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.task_writer import TaskWriter
 
@@ -123,14 +124,17 @@ class BatchWriter(Committer, DataSourceArrowWriter):
         self._write_id = application.application_id if application else self._run
         self._version = application.version if application else None
 
+    @sentence_first
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         # In foreachBatch a task sees the query. Without an application nobody asks for it later.
         query_id = _task().getLocalProperty(QUERY_ID) if self._options.application else None
         return self.write_task(iterator, self._write_id, self._version, self._run, query_id)
 
+    @sentence_first
     def commit(self, messages: Any) -> None:
         self.commit_messages(messages, self._version)
 
+    @sentence_first
     def abort(self, messages: Any) -> None:
         self.abort_messages(messages)
 
@@ -138,12 +142,15 @@ class BatchWriter(Committer, DataSourceArrowWriter):
 class StreamWriter(Committer, DataSourceStreamArrowWriter):
     """One micro-batch of a streaming query."""
 
+    @sentence_first
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         batch_id = int(_of_task(BATCH_ID))
         return self.write_task(iterator, _of_task(QUERY_ID), batch_id, _of_task(RUN_ID))
 
+    @sentence_first
     def commit(self, messages: Any, batchId: int) -> None:
         self.commit_messages(messages, batchId)
 
+    @sentence_first
     def abort(self, messages: Any, batchId: int) -> None:
         self.abort_messages(messages)

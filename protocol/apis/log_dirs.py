@@ -26,7 +26,10 @@ class AlterReplicaLogDir:
 
 @message
 class AlterReplicaLogDirsRequest:
+    """Odradek's `makes_backup_point`: make a backup point of all logs."""
+
     dirs: tuple[AlterReplicaLogDir, ...] = array(AlterReplicaLogDir)
+    makes_backup_point: bool = boolean(default=False, since=2, tag=10_000)
 
 
 @message
@@ -47,6 +50,9 @@ class AlterReplicaLogDirTopicResult:
 class AlterReplicaLogDirsResponse:
     throttle_time_ms: int = int32(default=0)
     results: tuple[AlterReplicaLogDirTopicResult, ...] = array(AlterReplicaLogDirTopicResult)
+    backup_point: str | None = string(default=None, nullable=0, since=2, tag=10_000)
+    backup_error: int = int16(default=0, since=2, tag=10_001)
+    backup_error_message: str | None = string(default=None, nullable=0, since=2, tag=10_002)
 
 
 ALTER_REPLICA_LOG_DIRS: Final = Api(

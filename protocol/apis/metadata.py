@@ -72,6 +72,8 @@ class MetadataResponseTopic:
     is_internal: bool = boolean(default=False, since=1)
     partitions: tuple[MetadataResponsePartition, ...] = array(MetadataResponsePartition)
     topic_authorized_operations: int = int32(default=-(2**31), since=8)
+    is_new: bool = boolean(default=False, since=9, tag=10_000)
+    """True if this request has created the topic. Only Odradek returns it."""
 
 
 @message

@@ -4,7 +4,7 @@ import datetime
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,12 +16,14 @@ from scripts.benchmarks import (
     commit_order,
     commits,
     concurrent,
+    connections,
     consumers,
     crowd,
     failover,
     groups,
     idle,
     idle_fetch,
+    java_bulk,
     java_client,
     many,
     membership,
@@ -33,9 +35,13 @@ from scripts.benchmarks import (
     spark,
     throughput,
     transactions,
+    waves,
 )
-from scripts.benchmarks.figures import OURS, Figure, rows, show, write_json
+from scripts.benchmarks.figures import OURS, Figure, medians, rows, show, write_json
 from scripts.benchmarks.targets import (
+    AGAINST_VARIABLE,
+    NOTHING,
+    ROUNDS_VARIABLE,
     ClusterTarget,
     Target,
     kafka_cluster,
@@ -44,30 +50,36 @@ from scripts.benchmarks.targets import (
     ours,
 )
 from tests.cluster.network import NoNamespaces
-from tests.peers.jars import PeersMissing
+from tests.peers.jars import PeersMissing, require_tools
 
 Measure = Callable[[Target, bool], Iterator[Figure]]
 FAMILIES: Final[dict[str, Measure]] = {
     process.FAMILY: process.measure,
     transactions.FAMILY: transactions.measure,
+    waves.FAMILY: waves.measure,
     crowd.FAMILY: crowd.measure,
     java_client.FAMILY: java_client.measure,
+    java_bulk.FAMILY: java_bulk.measure,
     many.FAMILY: many.measure,
     groups.FAMILY: groups.measure,
     commit_order.FAMILY: commit_order.measure,
     membership.FAMILY: membership.measure,
     idle.FAMILY: idle.measure,
+    connections.FAMILY: connections.measure,
     commits.FAMILY: commits.measure,
     postgres.FAMILY: postgres.measure,
     recovery.FAMILY: recovery.measure,
     throughput.FAMILY: throughput.measure,
-    small.FAMILY: small.measure,
     clients.FAMILY: clients.measure,
     concurrent.FAMILY: concurrent.measure,
     consumers.FAMILY: consumers.measure,
     spark.FAMILY: spark.measure,
     idle_fetch.FAMILY: idle_fetch.measure,
 }
+MeasureInTurn = Callable[[Sequence[Target], bool, int | None], dict[str, list[Figure]]]
+FAMILIES_IN_TURN: Final[dict[str, MeasureInTurn]] = {small.FAMILY: small.measure}
+"""Their brokers run at the same time and take turns, run by run. `--rows` with no other family
+measures them beside Kafka, because the ratio is what they are for."""
 CLUSTER_FAMILIES: Final[dict[str, Callable[[ClusterTarget, bool], Iterator[Figure]]]] = {
     replicated.FAMILY: replicated.measure,
 }
@@ -80,28 +92,64 @@ FAULT_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Figure]]]] = {
 @click.command()
 @click.option("--rows", "wanted", metavar="A,B", help="Only these families.  [default: all]")
 @click.option("--cluster", is_flag=True, help="Measure three brokers and an etcd.")
-@click.option("--against", metavar="kafka|HOST:PORT", help="Measure another broker as well.")
+@click.option(
+    "--against",
+    metavar="kafka|HOST:PORT|nothing",
+    envvar=AGAINST_VARIABLE,
+    help="Measure another broker as well.  [default: kafka for --rows small, else nothing]",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    envvar=ROUNDS_VARIABLE,
+    help="Measure so often, and show medians.  [default: 3 for small, else 1]",
+)
 @click.option("--quick", is_flag=True, help="Fewer and smaller rounds: to see that it works.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
 def main(
-    wanted: str | None, cluster: bool, against: str | None, quick: bool, json_file: Path | None
+    wanted: str | None,
+    cluster: bool,
+    against: str | None,
+    rounds: int | None,
+    quick: bool,
+    json_file: Path | None,
 ) -> None:
     """Measure Odradek, and another broker in the same run if asked."""
-    known = [*CLUSTER_FAMILIES, *FAULT_FAMILIES] if cluster else list(FAMILIES)
+    of_one_node = [*FAMILIES, *FAMILIES_IN_TURN]
+    known = [*CLUSTER_FAMILIES, *FAULT_FAMILIES] if cluster else of_one_node
     chosen = known if wanted is None else [name.strip() for name in wanted.split(",")]
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise click.UsageError(f"--rows {unknown[0]}: choose from {', '.join(known)}.")
+    against = _other_broker(chosen) if against is None else against
+    against = None if against == NOTHING else against
     if cluster and against not in (None, "kafka"):
         raise click.UsageError("--cluster is measured --against kafka only.")
-    measure = _of_cluster if cluster else _of_one_node
-    figures = measure(chosen, against, quick)
+    if cluster and rounds is not None:
+        raise click.UsageError("--rounds is for one node only: --cluster has rounds of its own.")
+    described = _described(against, quick, rounds)
+    if cluster:
+        figures = _of_cluster(chosen, against, quick)
+    else:
+        figures = _of_one_node(chosen, against, quick, rounds)
     table_rows = rows(figures, against)
     show(table_rows, against, Console(width=None if sys.stdout.isatty() else 120))
     if json_file is not None:
-        write_json(json_file, table_rows, _described(against, quick))
+        write_json(json_file, table_rows, described)
     if any(row.holds is False for row in table_rows):
         sys.exit(1)
+
+
+def _other_broker(chosen: list[str]) -> str:
+    """Return the default of --against."""
+    if not set(chosen) <= set(FAMILIES_IN_TURN):
+        return NOTHING
+    try:
+        require_tools()
+    except PeersMissing as missing:
+        click.echo(f"Kafka is not measured. {missing}", err=True)
+        return NOTHING
+    return "kafka"
 
 
 def _of_cluster(chosen: list[str], against: str | None, quick: bool) -> dict[str, list[Figure]]:
@@ -128,30 +176,45 @@ def _shown(found: Iterator[Figure]) -> Iterator[Figure]:
         yield figure
 
 
-def _of_one_node(chosen: list[str], against: str | None, quick: bool) -> dict[str, list[Figure]]:
+def _of_one_node(
+    chosen: list[str], against: str | None, quick: bool, rounds: int | None
+) -> dict[str, list[Figure]]:
     targets = [ours(), *([other(against)] if against else [])]
     figures: dict[str, list[Figure]] = {target.name: [] for target in targets}
-    console = Console(stderr=True)
-    for family in chosen:
-        # The two brokers alternate, so that both meet the same load of the machine.
-        for target in targets:
-            console.print(f"[dim]{family}: {target.name}[/]")
-            figures[target.name] += _measured(family, target, quick)
+    try:
+        for family in chosen:
+            measure = FAMILIES_IN_TURN.get(family)
+            if measure is None:
+                found = _in_rounds(family, targets, quick, rounds or 1)
+            else:
+                found = measure(targets, quick, rounds)
+            for name, of_target in found.items():
+                figures[name] += of_target
+    except PeersMissing as missing:
+        raise click.ClickException(str(missing)) from None
     return figures
 
 
-def _measured(family: str, target: Target, quick: bool) -> list[Figure]:
-    try:
-        return list(FAMILIES[family](target, quick))
-    except PeersMissing as missing:
-        raise click.ClickException(str(missing)) from None
+def _in_rounds(
+    family: str, targets: Sequence[Target], quick: bool, rounds: int
+) -> dict[str, list[Figure]]:
+    console = Console(stderr=True)
+    repeats: dict[str, list[list[Figure]]] = {target.name: [] for target in targets}
+    for _ in range(rounds):
+        # The two brokers alternate, so that both meet the same load of the machine.
+        for target in targets:
+            console.print(f"[dim]{family}: {target.name}[/]")
+            repeats[target.name].append(list(FAMILIES[family](target, quick)))
+    return {name: medians(of_target) for name, of_target in repeats.items()}
 
 
-def _described(against: str | None, quick: bool) -> dict[str, object]:
+def _described(against: str | None, quick: bool, rounds: int | None) -> dict[str, object]:
     return {
         "measured": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "against": against,
         "quick": quick,
+        "rounds": rounds,
+        "load before": os.getloadavg()[0],
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),

@@ -20,6 +20,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from scripts.benchmarks.targets import AGAINST_VARIABLE, NOTHING, ROUNDS_VARIABLE
+
 ROOT: Final = Path(__file__).parent.parent.parent
 MORE_IS_BETTER: Final = frozenset({"MB/s", "records/s", "rows/s", "k records/s", "k rows/s"})
 ROWS: Final = "process,transactions,crowd,throughput,small,clients"
@@ -104,7 +106,12 @@ def measured(tree: Path, rows: str, quick: bool) -> Run:
         subprocess.run(
             command,
             cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree / ".ns")},
+            env={
+                **os.environ,
+                "PYTHONPATH": str(tree / ".ns"),
+                AGAINST_VARIABLE: NOTHING,
+                ROUNDS_VARIABLE: "1",
+            },
             stdout=subprocess.DEVNULL,
         )
         if not result.exists():

@@ -84,7 +84,7 @@ class Link:
         received = self.client.socket.recv_into(self._frames.buffer())
         if not received:
             raise ConnectionError("the broker closed a connection")
-        self._frames.received(received)
+        self._frames.note_received(received)
         while (frame := self._frames.next_frame()) is not None:
             then = self._then.pop(0)
             then(self.client.answer_to(bytes(frame)))

@@ -1,10 +1,13 @@
 """A measured number, its floor, and its form in a table and in a JSON file."""
 
 import json
+import math
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from rich.console import Console
 from rich.table import Table
@@ -35,13 +38,30 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measured number. The figures of two brokers with one `name` form one row of the table."""
+    """A measured number. The figures of two brokers with one `name` form one row of the table.
+
+    `reason` says why it could not be measured; then `value` is nan.
+    """
 
     family: str
     name: str
     value: float
     unit: str
     floor: Floor | None = None
+    reason: str = ""
+
+    @classmethod
+    def without_value(cls, family: str, name: str, reason: str) -> Self:
+        """Return the figure of what this machine cannot measure."""
+        return cls(family=family, name=name, value=math.nan, unit="", reason=reason)
+
+
+def medians(repeats: Sequence[Sequence[Figure]]) -> list[Figure]:
+    """Return the figures of the first repeat, with the median of all repeats as the value."""
+    values: dict[str, list[float]] = {}
+    for figure in chain.from_iterable(repeats):
+        values.setdefault(figure.name, []).append(figure.value)
+    return [replace(one, value=statistics.median(values[one.name])) for one in repeats[0]]
 
 
 def below(limit: float) -> Floor:
@@ -76,6 +96,8 @@ class Row:
     @property
     def ratio(self) -> float | None:
         if self.ours is None or self.theirs is None or self.theirs.value == 0:
+            return None
+        if self.ours.reason or self.theirs.reason:
             return None
         return self.ours.value / self.theirs.value
 
@@ -116,6 +138,8 @@ def show(table_rows: Sequence[Row], against: str | None, console: Console) -> No
 def _shown(figure: Figure | None) -> str:
     if figure is None:
         return ""
+    if figure.reason:
+        return figure.reason
     digits = 0 if figure.value >= 1000 else 1 if figure.value >= 100 else 2
     return f"{figure.value:,.{digits}f} {figure.unit}"
 
@@ -128,14 +152,18 @@ def _judged(row: Row) -> str:
     return f"{floor} {verdict}"
 
 
+def _to_json(figure: Figure | None) -> float | None:
+    return None if figure is None or figure.reason else figure.value
+
+
 def write_json(path: Path, table_rows: Sequence[Row], described: Mapping[str, Any]) -> None:
     entries = [
         {
             "family": row.figure.family,
             "what": row.figure.name,
             "unit": row.figure.unit,
-            "odradek": row.ours and row.ours.value,
-            "against": row.theirs and row.theirs.value,
+            "odradek": _to_json(row.ours),
+            "against": _to_json(row.theirs),
             "ratio": row.ratio,
             "floor": str(row.figure.floor) if row.figure.floor else None,
             "holds": row.holds,

@@ -5,9 +5,7 @@ They are raw members in groups of 50, which send heartbeats at the default inter
 is another process, whose time does not count.
 """
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from scripts.benchmarks.figures import Figure, below
@@ -20,6 +18,7 @@ from scripts.benchmarks.membership import (
     new_group,
     started,
 )
+from scripts.benchmarks.process import processor_seconds as processor_seconds
 from scripts.benchmarks.targets import Target
 
 FAMILY: Final = "idle"
@@ -64,10 +63,3 @@ def _idle(groups: Groups, new_member: NewMember, pid: int, count: int, seconds: 
     taken = processor_seconds(pid) - before
     groups.close()
     return taken / seconds * 100
-
-
-def processor_seconds(pid: int) -> float:
-    """Return the time that a process has computed, as Linux reports it."""
-    behind_the_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    user_ticks, system_ticks = behind_the_name.split()[11:13]
-    return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")

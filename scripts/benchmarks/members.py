@@ -17,9 +17,9 @@ from uuid import uuid4
 
 import msgpack
 
-from odradek.broker.member_ids import member_id
 from odradek.broker.storage.checkpoint import pack_entry
 from odradek.broker.storage.producers import Producers
+from odradek.broker.values.member_ids import member_id
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
     LIST_TRANSACTIONS,

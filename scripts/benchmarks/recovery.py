@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.group.store import OffsetEntry, StoredOffset, write_entry
-from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
 from odradek.protocol.apis.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,

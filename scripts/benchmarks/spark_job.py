@@ -3,8 +3,8 @@
 python -m scripts.benchmarks.spark_job FORMAT ADDRESS TOPIC,TOPIC,... ROWS MANY_ROWS [JAR ...]
 
 The first topic is for warming up, and each measurement has one of the others. With the format
-`odradek` it also measures micro-batches: of a query that writes to a topic, and of one whose sink,
-in Python too, writes nothing.
+`odradek` it also measures micro-batches: of a query that reads a topic, of one that writes to one,
+of one whose sink, in Python too, writes nothing, and of one that is all Java.
 """
 
 import json
@@ -115,35 +115,41 @@ def keys_and_values(numbers: DataFrame, *, with_headers: bool = False) -> DataFr
 
 
 def micro_batches(spark: SparkSession, address: str, topic: str) -> dict[str, float]:
-    """Return the median seconds of a micro-batch that writes to a topic, and of one that does not.
+    """Return the median seconds of a micro-batch, by what the query reads or writes.
 
-    The two alternate, so that both meet the same load of the machine.
+    The kinds alternate, so that all meet the same load of the machine.
     """
     spark.dataSource.register(NothingSource)
-    into_topic: list[float] = []
-    nowhere: list[float] = []
-    for _ in range(2):
-        nowhere += batch_seconds(spark, lambda writer: writer.format("nothing"))
-        into_topic += batch_seconds(
-            spark,
-            lambda writer: (
-                writer.format("odradek")
-                .option("kafka.bootstrap.servers", address)
-                .option("topic", topic)
-            ),
-        )
-    return {
-        "micro-batch": statistics.median(into_topic),
-        "micro-batch of nothing": statistics.median(nowhere),
+
+    def into(name: str) -> Callable[[DataStreamWriter], DataStreamWriter]:
+        return lambda writer: writer.format(name)
+
+    def into_topic(writer: DataStreamWriter) -> DataStreamWriter:
+        options = {"kafka.bootstrap.servers": address, "topic": topic}
+        return writer.format("odradek").options(**options)
+
+    rates = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", MICRO_BATCH_ROWS)
+    made = keys_and_values(rates.load().withColumnRenamed("value", "id"))
+    topics = spark.readStream.format("odradek").option("kafka.bootstrap.servers", address)
+    limited = topics.option("maxOffsetsPerTrigger", MICRO_BATCH_ROWS)
+    stored = limited.options(subscribe=topic, startingOffsets="earliest").load()
+    kinds = {
+        "micro-batch": (made, into_topic),
+        "micro-batch of nothing": (made, into("nothing")),
+        "micro-batch in Java": (made, into("noop")),
+        "micro-batch of a topic": (stored.select("key", "value"), into("noop")),
     }
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(2):
+        for name, (rows, sink) in kinds.items():
+            seconds[name] += batch_seconds(rows, sink)
+    return {name: statistics.median(each) for name, each in seconds.items()}
 
 
 def batch_seconds(
-    spark: SparkSession, into: Callable[[DataStreamWriter], DataStreamWriter]
+    rows: DataFrame, into: Callable[[DataStreamWriter], DataStreamWriter]
 ) -> list[float]:
     """Run a query, and return the seconds of its micro-batches behind the first few."""
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", MICRO_BATCH_ROWS)
-    rows = keys_and_values(source.load().withColumnRenamed("value", "id"))
     wanted = WARM_UP_BATCHES + MICRO_BATCHES
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as checkpoint:
         query = into(rows.writeStream).option("checkpointLocation", checkpoint).start()

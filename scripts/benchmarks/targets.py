@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,12 @@ from scripts.benchmarks.figures import OURS
 from tests.peers.etcd_server import RealEtcd
 from tests.peers.kafka import RealKafka, free_ports, new_cluster_id, serves
 
+NOTHING: Final = "nothing"
+"""As `--against`: no other broker."""
+AGAINST_VARIABLE: Final = "ODRADEK_BENCH_AGAINST"
+ROUNDS_VARIABLE: Final = "ODRADEK_BENCH_ROUNDS"
+"""`scripts/compare` sets options in these variables, because an earlier commit has no such options.
+"""
 START_SECONDS: Final = 90.0
 NODES: Final = 3
 
@@ -47,6 +53,14 @@ class NewProcess(Protocol):
     ) -> AbstractContextManager[Process]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A broker that serves. `pid` is None if this process has not started it."""
+
+    address: str
+    pid: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A broker to measure. `new_process` is None for a running broker."""
@@ -59,14 +73,20 @@ class Target:
     @contextlib.contextmanager
     def running(self) -> Iterator[str]:
         """Yield the address of the running broker, or of a new one that ends with the block."""
+        with self.served() as broker:
+            yield broker.address
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[Served]:
+        """Yield the running broker, or a new one that ends with the block."""
         if self.new_process is None:
             assert self.address is not None
-            yield self.address
+            yield Served(self.address, None)
             return
         with self.new_process() as process:
             process.launch()
             wait_until_serving(process)
-            yield f"{process.host}:{process.port}"
+            yield Served(f"{process.host}:{process.port}", process.pid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +109,17 @@ def wait_until_serving(process: Process, brokers: int = 1) -> None:
 class OurProcess:
     """`odradek serve` with its defaults (log.flush=ack), on its own directory."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str] | None = None,
+        command: Sequence[str] = (sys.executable, "-m", "odradek.broker"),
+    ) -> None:
         self.host = "127.0.0.1"
         (self.port,) = free_ports(1)
         self._data_dir = data_dir
         self._settings = dict(settings or {})
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -109,7 +135,7 @@ class OurProcess:
         listen = ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self._data_dir)]
         given = [word for pair in self._settings.items() for word in ("--set", "=".join(pair))]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "odradek.broker", "serve", *listen, *given],
+            [*self._command, "serve", *listen, *given],
             stdout=subprocess.DEVNULL,
         )
 
@@ -121,7 +147,9 @@ class OurProcess:
 
 
 class KafkaProcess(RealKafka):
-    """A real Kafka as a process to measure."""
+    """A real Kafka as a process to measure, in a JVM as people run it."""
+
+    java = ("java",)
 
     @property
     def pid(self) -> int:

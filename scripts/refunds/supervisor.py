@@ -99,11 +99,20 @@ class Supervisor:
         return self.done() / self.flights
 
     def feed(self, feeder: Feeder) -> None:
-        """Let flights arrive up to a bit beyond the next strike at a processor."""
-        following = [strike.share for strike in self.strikes if strike.is_of_processors]
-        share = (following[0] if following else 1.0) + MARGIN
-        if self.doomed and self.done() >= self.fed:  # it needs some more to die of
-            share = max(share, self.share() + MORE)
+        """Let flights arrive up to a bit beyond the next strike at a processor.
+
+        While one is to die by itself, they arrive a few at a time, and only once it owns
+        partitions: the others could process all that there are before it has any.
+        """
+        if self.doomed:
+            if self.done() < self.fed or not all(
+                self.owners.owned.get(worker.name) for worker in self.doomed
+            ):
+                return
+            share = self.share() + MORE
+        else:
+            following = [strike.share for strike in self.strikes if strike.is_of_processors]
+            share = (following[0] if following else 1.0) + MARGIN
         self.fed = max(self.fed, min(self.flights, math.ceil(share * self.flights)))
         feeder.allow(self.fed)
 

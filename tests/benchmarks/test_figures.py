@@ -13,6 +13,7 @@ from scripts.benchmarks.figures import (
     Floor,
     at_least_of_theirs,
     below,
+    medians,
     rows,
     show,
     write_json,
@@ -69,3 +70,23 @@ def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
     assert "holds" in written.getvalue()
     (entry,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
     assert (entry["odradek"], entry["against"], entry["ratio"], entry["holds"]) == (3, 6, 0.5, True)
+
+
+def test_what_cannot_be_measured_has_its_reason_in_the_table_and_no_ratio(tmp_path: Path) -> None:
+    missing = Figure.without_value("family", "row", "no cc")
+    table_rows = rows({OURS: [missing], "kafka": [figure("row", 6.0)]}, "kafka")
+    written = io.StringIO()
+
+    show(table_rows, "kafka", Console(file=written, width=120))
+    write_json(tmp_path / "bench.json", table_rows, {})
+
+    assert "no cc" in written.getvalue()
+    (entry,) = json.loads((tmp_path / "bench.json").read_text())["rows"]
+    assert (entry["odradek"], entry["against"], entry["ratio"]) == (None, 6.0, None)
+
+
+def test_a_figure_of_several_rounds_is_their_median() -> None:
+    floor = below(6)
+    repeats = [[figure("a", value, floor), figure("b", -value)] for value in (1.0, 9.0, 2.0)]
+
+    assert medians(repeats) == [figure("a", 2.0, floor), figure("b", -2.0)]

@@ -1,6 +1,7 @@
 """Requests that many tests make of a broker, in the newest version unless they say otherwise."""
 
-from typing import Any
+import time
+from typing import Any, Final
 from uuid import UUID
 
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
@@ -18,10 +19,12 @@ from odradek.protocol.apis.topics import (
     CreateTopicsRequest,
 )
 from odradek.protocol.batch import Codec
+from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.raw import RawClient
 
+SHOWN_SECONDS: Final = 60.0
 BY_NAME = 12
 """The last version of Produce and Fetch that names topics by name."""
 
@@ -58,6 +61,18 @@ def create_topic(
         configs=tuple(CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()),
     )
     return client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=(topic,))).topics[0]
+
+
+def make_topic(client: RawClient, name: str, partitions: int = 1) -> None:
+    """Make a topic, and return when the broker shows it: a real Kafka answers CreateTopics first.
+
+    Until then it answers UNKNOWN_TOPIC_OR_PARTITION to producers.
+    """
+    assert create_topic(client, name, partitions).error_code == ErrorCode.NONE
+    until = time.monotonic() + SHOWN_SECONDS
+    while (found := topic_metadata(client, name)).error_code != ErrorCode.NONE:
+        assert time.monotonic() < until, found
+        time.sleep(0.01)
 
 
 def topic_metadata(client: RawClient, name: str, *, may_create: bool = False) -> Any:

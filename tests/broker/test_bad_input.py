@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.api import APIS
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
@@ -26,11 +26,15 @@ from tests.broker.asks import BY_NAME, batch, produce_request
 from tests.broker.costs import resident_kib
 from tests.broker.raw import PATIENCE_SECONDS, RawClient
 from tests.broker.samples import request_frame
+from tests.protocol.kafka_versions import KAFKA_4_3
+
+pytestmark = pytest.mark.slow
 
 FRAME_MAX_BYTES = 100 * 1024 * 1024
 LITTLE_KIB = 64 * 1024
 """More than any of it needs, and much less than what is announced."""
 
+NOT_SERVED = KAFKA_4_3.keys() - APIS.keys()
 FRAME_SECONDS = 1.5
 ASKS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
 
@@ -166,7 +170,7 @@ def test_row_7_another_protocol_closes(broker: RunningBroker, data: bytes) -> No
         assert client.is_closed_by_broker()
 
 
-@pytest.mark.parametrize("key", [9999, -1, 38, 71])
+@pytest.mark.parametrize("key", [9999, -1, min(NOT_SERVED), max(NOT_SERVED)])
 def test_row_8_an_api_that_is_not_served_closes_with_a_line(
     broker: RunningBroker, key: int
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from odradek.broker.partitions.fetch_sessions import PLACE_BYTES, FetchSessions
-from odradek.broker.partitions.log_cleaner import LogCleaner
+from odradek.broker.partitions.upkeep.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.testing import run_broker
@@ -18,6 +18,7 @@ from odradek.protocol.apis.fetch import FetchPartition
 from odradek.protocol.record import Record
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from tests.broker.own_records import append_records
 from tests.broker.storage.keyed import consume, newest, wait_until_compacted
 from tests.broker.storage.samples import TOPIC_ID, Machine
 
@@ -36,12 +37,12 @@ async def test_twenty_thousand_transactions_of_a_hundred_ids_take_the_space_of_a
     machine = Machine()
     await machine.start()
     state = await machine.partitions.create(TRANSACTION_STATE_TOPIC, TOPIC_ID, 0, CONFIG_OF_STATE)
-    cleaner = LogCleaner([state])
+    cleaner = LogCleaner(lambda: [state.maintenance])
     sizes: list[int] = []
     for number in range(TRANSACTIONS):
         key = f"transactional id {number % IDS}".encode()
         for what in STATES:
-            state.append_records([Record(key, f"{number} {what}".ljust(VALUE_BYTES).encode())])
+            append_records(state, [Record(key, f"{number} {what}".ljust(VALUE_BYTES).encode())])
         if number % 500 == 499:  # some seconds' worth
             await state.flush()
             await cleaner.clean_what_is_due()
@@ -114,7 +115,7 @@ async def test_five_thousand_clients_have_a_thousand_fetch_sessions_of_the_count
                 )
                 place = session.place("topic", ZERO_UUID, wanted)
                 if sessions.has_room(session):
-                    place.watch(partition)
+                    place.watch(partition.leader())
         used_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

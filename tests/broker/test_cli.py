@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from odradek.broker.cli import main
+from odradek.broker.cli import INTERRUPTED, Commands, main
 from odradek.broker.config.addresses import parse_address
 from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigError, ConfigType
@@ -22,6 +23,8 @@ from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import PATIENCE_SECONDS, RawClient
+
+pytestmark = pytest.mark.slow
 
 LARGEST = {ConfigType.INT: INT32_MAX, ConfigType.LONG: INT64_MAX, ConfigType.DOUBLE: 1}
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -62,6 +65,29 @@ def test_a_mistake_is_one_sentence_and_no_traceback(arguments: list[str], senten
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("interrupt", "status", "said"),
+    [(False, 1, "Error: Nothing was done."), (True, INTERRUPTED, "")],
+)
+def test_a_question_without_a_yes_ends_a_command_in_words(
+    interrupt: bool, status: int, said: str
+) -> None:
+    """`odradek storage import` printed "Aborted!", as if a transaction were meant."""
+
+    @click.command()
+    def ask() -> None:
+        try:
+            if interrupt:
+                raise KeyboardInterrupt
+            click.confirm("Import the rest?", abort=True)
+        except KeyboardInterrupt:  # as click does
+            raise click.Abort from None
+
+    commands = Commands(commands={"ask": ask})
+    ended = CliRunner().invoke(commands, ["ask"], input="n\n")
+    assert (ended.exit_code, ended.stderr.strip()) == (status, said)
+
+
 def test_without_an_output_nothing_is_said_and_nothing_breaks() -> None:
     script = 'exec "$0" -m odradek.broker txn watch --bootstrap 127.0.0.1:1 --timeout 0.1 >&-'
     result = subprocess.run(
@@ -69,6 +95,14 @@ def test_without_an_output_nothing_is_said_and_nothing_breaks() -> None:
     )
     assert result.stderr.startswith("Error: Listing transactions: not done within")
     assert result.stderr.count("\n") == result.returncode == 1
+
+
+def test_a_unit_that_does_not_exist_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("log.retention.ms=7d\nlog.segment.bytes=512MiB\nlog.roll.ms=1y\n")
+    status, said = odradek("serve", "--config", str(file))
+    assert status == 1
+    assert "line 3: '1y' is no duration: the units are ms, s, m" in said
 
 
 def test_a_config_file_with_a_mistake_names_the_line(tmp_path: Path) -> None:

@@ -8,18 +8,19 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
+from odradek.broker.api import APIS
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
 from tests.broker.samples import request_frame
+from tests.drawing import HealthCheck, Phase, given, settings, st
 from tests.protocol.messages import messages
+
+pytestmark = pytest.mark.slow
 
 FLAGS = {
     "allow_auto_topic_creation": False,
@@ -33,7 +34,7 @@ FLAGS = {
 few = settings(
     derandomize=True,
     deadline=None,
-    max_examples=80,
+    max_examples=30,  # `scripts/fuzz` sends hundreds of thousands
     database=None,
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),

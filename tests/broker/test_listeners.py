@@ -17,7 +17,7 @@ from odradek.broker.broker import Address, serve
 from odradek.broker.cluster.image import BrokerImage, Endpoint
 from odradek.broker.cluster.store import broker_key, pack_broker, read_broker
 from odradek.broker.config.addresses import Listener
-from odradek.broker.env import Env, Versioned, inline
+from odradek.broker.environment.env import Env, Versioned, inline
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.metadata import (
@@ -174,7 +174,12 @@ async def test_a_broker_without_the_listener_that_was_asked_is_not_named() -> No
         async def run() -> None:
             await serve(
                 env,
-                from_properties({"auto.create.topics.enable": "false"}),
+                from_properties(
+                    {
+                        "auto.create.topics.enable": "false",
+                        "broker.session.timeout.ms": "600000",  # of a machine that may stall
+                    }
+                ),
                 directory="/data",
                 address=Address(listeners=(Listener(name=INSIDE, host="127.0.0.1", port=9092),)),
                 started=lambda _: started.set(),

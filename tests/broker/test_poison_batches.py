@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import trio
 
-from odradek.broker.env import inline
-from odradek.broker.partitions.reads import first_at
+from odradek.broker.environment.env import inline
+from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
+from odradek.broker.partitions.by_time import first_at
 from odradek.broker.storage.decompressor import AT_ONCE, Decompressor
 from odradek.broker.storage.record_check import COMPACTED_RECORDS_MAX
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.testing import RunningBroker
-from odradek.broker.turns import STEPS_PER_TURN, Turns
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.batch import Codec, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -156,13 +156,13 @@ async def test_others_run_while_a_time_is_looked_for_in_a_stored_crowd() -> None
     partition = await machine.start()
     now_ms = machine.clock.now_ms
     # The header says that a record is late enough, and none is.
-    partition.append_from_client(memoryview(crowd(50_000, times_ms=(now_ms, now_ms + 5))))
-    partition.append_from_client(keyed(("a", "1"), timestamp_ms=now_ms + 5))
+    partition.leader().append_from_client(memoryview(crowd(50_000, times_ms=(now_ms, now_ms + 5))))
+    partition.leader().append_from_client(keyed(("a", "1"), timestamp_ms=now_ms + 5))
     await partition.flush()
     found: list[TimestampOffset | None] = []
 
     async def look() -> None:
-        found.append(await first_at(partition, now_ms + 1))
+        found.append(await first_at(partition.leader(), now_ms + 1))
 
     tracemalloc.start()
     try:
@@ -182,8 +182,8 @@ async def test_compacting_a_stored_crowd_takes_little_memory(record: bytes) -> N
     machine = compacted_machine(segment_bytes=100_000)
     machine.config = replace(machine.config, is_compacted=False)
     partition = await machine.start()
-    partition.append_from_client(memoryview(crowd(200_000, record=record)))
-    partition.append_from_client(keyed(("b", "1")))
+    partition.leader().append_from_client(memoryview(crowd(200_000, record=record)))
+    partition.leader().append_from_client(keyed(("b", "1")))
     await partition.flush()
     machine.config = replace(machine.config, is_compacted=True)
     partition = await machine.restart()

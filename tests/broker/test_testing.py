@@ -4,11 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.testing import BrokerDidNotStart, RunningBroker, odradek_broker, run_broker
+from odradek.broker.testing import (
+    BrokerDidNotStart,
+    RunningBroker,
+    odradek_broker,
+    odradek_broker_config,
+    run_broker,
+)
 from tests.broker.asks import batch, create_topic, fetch, produce
 from tests.broker.raw import RawClient
 
-__all__ = ["odradek_broker"]  # a fixture
+__all__ = ["odradek_broker", "odradek_broker_config"]  # fixtures
 
 
 def test_the_fixture_is_a_broker_that_serves(odradek_broker: RunningBroker) -> None:

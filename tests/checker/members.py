@@ -15,7 +15,9 @@ rules follow from epochs, and from requests whose acknowledgement needs a record
   target. What an unfinished coordinator computed for the same epoch was never answered.
 - *taken*: a member keeps its epoch until it has reported that it has revoked what it must. So an
   answer with a newer epoch lacks only what the member has reported, or may have: an unanswered
-  heartbeat in which a partition was not listed may arrive after the member got this partition.
+  heartbeat in which a partition was not listed may arrive after the member got this partition. If
+  the heartbeat before was not answered, it may have brought the member to the newer epoch, and this
+  answer only says what it must revoke there.
 - *stale-commit*: when a member was told that it owns a partition in an epoch, no other member owns
   it with an older one, and none will. So a commit of another member with an older epoch, sent
   afterwards, must be refused. A deposed coordinator cannot acknowledge it, as it needs a record.
@@ -162,18 +164,22 @@ def _followed(beats: Sequence[Beat], ownings: list[_Owning]) -> Iterator[Anomaly
     """What it owns and has not reported as revoked, and the epoch in which it got that."""
     assigned: frozenset[Partition] = frozenset()
     unanswered: list[frozenset[Partition]] = []
+    may_be_ahead = False
+    """True if the heartbeat before was not answered: it may have brought a newer epoch."""
     for beat in beats:
         if beat.reply is Reply.NONE:
+            may_be_ahead = True
             if beat.owned is not None:
                 unanswered.append(beat.owned)
             continue
+        was_ahead, may_be_ahead = may_be_ahead, False
         if beat.reply is Reply.REFUSED or beat.epoch == LEAVE:
             since, assigned = {}, frozenset()
             continue
         if beat.owned is not None:
             since = {each: epoch for each, epoch in since.items() if each in beat.owned}
         assigned = assigned if beat.assigned is None else beat.assigned
-        if beat.given > beat.epoch:
+        if beat.given > beat.epoch and not was_ahead:
             for partition in sorted(since.keys() - assigned):
                 del since[partition]
                 if all(partition in owned for owned in unanswered):

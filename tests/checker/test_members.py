@@ -110,6 +110,13 @@ def late_heartbeat_gives_a_partition_up(told: Story) -> None:
     told.beat("a", 4, 5, {P}, {P, Q})
 
 
+def unanswered_heartbeat_reached_the_epoch_of_the_answer(told: Story) -> None:
+    """It brought a to epoch 5. The next answer says so, and that Q is to be revoked there."""
+    told.beat("a", 4, owned=None, **UNANSWERED)
+    told.beat("a", 4, 5, {P}, {P, Q})
+    told.beat("a", 5, 6, None, {P})
+
+
 def member_is_fenced_and_joins_again(told: Story) -> None:
     told.beat("a", 4, reply=Reply.REFUSED)
     told.beat("a", JOIN, 6, {P}, set())
@@ -130,6 +137,7 @@ def older_commit_of_one_member_comes_late(told: Story) -> None:
     "change",
     [
         unanswered_commit_is_lost,
+        unanswered_heartbeat_reached_the_epoch_of_the_answer,
         late_heartbeat_gives_a_partition_up,
         member_is_fenced_and_joins_again,
         older_commit_of_one_member_comes_late,

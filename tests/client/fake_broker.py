@@ -16,7 +16,6 @@ import trio
 import trio.testing
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.apis.coordinator import (
     FIND_COORDINATOR,
     Coordinator,
@@ -61,6 +60,7 @@ from odradek.protocol.connection import FrameReader, Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID, Buffer
 from tests.client.fake_state import FakeState
+from tests.protocol.declared import APIS, APIS_WITH_2PC
 
 NODE: Final = 1
 HOST: Final = "broker"
@@ -233,7 +233,7 @@ class FakeBroker:
                         room = reader.buffer()
                         count = min(len(room), len(buffer))
                         room[:count] = buffer[:count]
-                        reader.received(count)
+                        reader.note_received(count)
                         buffer = buffer[count:]
                         while (frame := reader.next_frame()) is not None:
                             if not await self._serve_one(stream, protocol, frame):

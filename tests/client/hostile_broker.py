@@ -10,7 +10,6 @@ from uuid import UUID
 import trio
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.versions import API_VERSIONS
@@ -18,6 +17,7 @@ from odradek.protocol.connection import Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
 from tests.client.fake_broker import HOST, NODE, PORT, FakeBroker, MemoryStream
+from tests.protocol.declared import APIS
 
 
 class Trouble(Enum):

@@ -72,26 +72,26 @@ def left(way: str, state: str) -> Iterator[None]:
 
 
 def idle(address: str, way: str, topic: str, fates: Fates) -> None:
-    with Producer(address) as producer:
+    with Producer(address, flush_on_error=False) as producer:
         fates.send(producer, topic)
         producer.flush()
         WAYS[way][0]()
 
 
 def unknown_topic(address: str, way: str, topic: str, fates: Fates) -> None:
-    with Producer(address) as producer:
+    with Producer(address, flush_on_error=False) as producer:
         fates.send(producer, ABSENT)
         WAYS[way][0]()
 
 
 def not_connected(address: str, way: str, topic: str, fates: Fates) -> None:
-    with Producer(address, connect=connect_never) as producer:
+    with Producer(address, connect=connect_never, flush_on_error=False) as producer:
         fates.send(producer, topic)
         WAYS[way][0]()
 
 
 def full_queue(address: str, way: str, topic: str, fates: Fates) -> None:
-    with Producer(address) as producer:
+    with Producer(address, flush_on_error=False) as producer:
         for _ in range(QUEUED_MAX):
             fates.send(producer, ABSENT)
         WAYS[way][0]()
@@ -133,7 +133,7 @@ def two_threads(address: str, way: str, topic: str, fates: Fates) -> None:
 
     thread: threading.Thread | None = None
     try:
-        with Producer(address) as producer:
+        with Producer(address, flush_on_error=False) as producer:
             thread = threading.Thread(target=other, args=(producer,))
             thread.start()
             waits.wait()

@@ -112,7 +112,7 @@ async def be_member(
     async with Consumer(address, **cast(ConsumerOptions, options)) as consumer:
         consumer.subscribe(topic)
         while True:
-            for record in await consumer.poll(5):
+            for record in await consumer.poll(10):
                 place = TopicPartition(record.topic, record.partition)
                 await consumer.commit({place: record.offset + 1})
             if len(consumer.assignment()) == 4:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pytest
 
@@ -13,7 +14,16 @@ from odradek.client.blocking import Admin, Consumer
 from tests.client import stay_and_end
 from tests.client.live import WAIT_MS, name_of
 from tests.client.stay_and_end import HOUR_MS, KINDS, SESSION_MS, WAYS, options_of, settings
+from tests.programs import running
 from tests.stories.looking import eventually
+
+PROTOCOLS: Final = ("consumer", "classic")
+ENDS: Final = [
+    *(("consumer", way) for way in WAYS),
+    ("classic", "signal"),
+    *(pytest.param("classic", way, marks=pytest.mark.minutes) for way in WAYS if way != "signal"),
+]
+"""Leaving depends on the protocol, and on the way, but hardly on both together."""
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +39,6 @@ def impatient_address() -> Iterator[str]:
         yield broker.address
 
 
-@pytest.fixture(params=["consumer", "classic"])
-def protocol(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def make_topic(address: str) -> str:
     topic = name_of("exits")
     with Admin(address) as admin:
@@ -47,12 +52,8 @@ def a_member(
 ) -> Iterator[subprocess.Popen[str]]:
     """Yield the process of a member that owns all partitions."""
     words = [address, topic, kind, way, protocol, str(session_ms)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", stay_and_end.__name__, *words],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    command = [sys.executable, "-m", stay_and_end.__name__, *words]
+    with running(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "joined 4\n"
         yield process
@@ -71,7 +72,7 @@ def owned_by(consumer: Consumer) -> int:
     return len(consumer.assignment())
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("protocol", "way"), ENDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_process_that_ends_leaves_its_group(
     address: str, kind: str, way: str, protocol: str
@@ -86,6 +87,7 @@ def test_a_process_that_ends_leaves_its_group(
         eventually(lambda: owned_by(consumer), 4)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_partitions_of_a_killed_process_move_after_its_session(
     impatient_address: str, kind: str, protocol: str

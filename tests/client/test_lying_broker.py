@@ -12,7 +12,9 @@ from tests.client.consuming.test_consumer import PLACE, part
 from tests.client.consuming.test_fetched import data
 from tests.client.fake_broker import ADDRESS, FakeBroker
 from tests.client.lying_broker import LIES, REQUESTS_MAX, Lie, LyingBroker, empty, huge, negative
-from tests.client.test_every_call_ends import CALLS, END, SLACK, entered
+from tests.client.test_every_call_ends import BRIEFLY, CALLS, END, SLACK, entered
+
+pytestmark = pytest.mark.slow
 
 SENTENCE_MAX = 1_500
 CASES = [
@@ -39,7 +41,7 @@ async def test_a_lie_of_the_broker_is_a_sentence_and_takes_no_longer(
     said = ""
     with trio.move_on_after(2 * END + SLACK) as scope:
         try:
-            async with entered(name, broker) as subject:
+            async with entered(name, broker, BRIEFLY) as subject:
                 broker.lie = lie
                 if is_all_a_lie:
                     broker.disconnect()
@@ -52,7 +54,7 @@ async def test_a_lie_of_the_broker_is_a_sentence_and_takes_no_longer(
         except OdradekError as error:
             said = said or str(error)
     assert not scope.cancelled_caught, "it waits for ever"
-    assert took <= call.bound + SLACK
+    assert took <= call.bound_in(BRIEFLY) + SLACK
     assert len(said) <= SENTENCE_MAX
     assert "\n" not in said
 

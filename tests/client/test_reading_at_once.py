@@ -189,7 +189,7 @@ def test_records_that_come_during_a_call_are_not_offsets_to_commit_before_a_task
         with blocking.Producer(address) as producer:
             producer.send(place.topic, b"second", partition=0).result()
         until = time.monotonic() + WAIT_MS / 1000
-        while self._run_index >= len(self._run) and time.monotonic() < until:
+        while self._run.is_over and time.monotonic() < until:
             time.sleep(0.01)  # between two looks, not for luck
         return do(self, function)
 

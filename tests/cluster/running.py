@@ -199,7 +199,7 @@ class Cluster:
             found = self.status()
         except DidNotStart as error:
             return str(error)
-        if len(found["brokers"]) < len(self.brokers):
+        if len([each for each in found["brokers"] if not each["away"]]) < len(self.brokers):
             return f"Of the brokers there are {found['brokers']}."
         return f"Not in sync: {found['not_in_sync']}" if found["not_in_sync"] else None
 

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from odradek.broker.cli import main
+from odradek.broker.config.addresses import listeners_of
 from odradek.broker.config.properties import Given
 from odradek.broker.config.settling import settle
 from tests.cluster.compose import FILE, Service, parsed, services, with_etcd_nodes, words
@@ -57,7 +58,6 @@ def test_there_are_an_etcd_and_three_brokers() -> None:
 )
 def test_the_command_of_a_broker_parses(broker: Service) -> None:
     context = check_command(list(broker.command))
-    assert context.params["advertise"] == f"{broker.name}:9092"
     assert context.params["data_dir"] == broker.volume
     given = [
         Given(name=name, text=text, source="--set")
@@ -66,6 +66,18 @@ def test_the_command_of_a_broker_parses(broker: Service) -> None:
     config = settle(given).config
     assert f"broker{config.node_id}" == broker.name
     assert config.etcd_endpoints == "http://etcd:2379"
+    inside, outside = listeners_of(config)
+    assert (inside.name, inside.port) == ("INSIDE", 9092)
+    assert (inside.advertised_host, inside.advertised_port) == (broker.name, 9092)
+    published = f"127.0.0.1:{outside.advertised_port}:{outside.port}"
+    assert parsed()["services"][broker.name]["ports"] == [published]
+    assert (outside.name, outside.advertised_host) == ("HOST", "localhost")
+
+
+def test_the_ports_that_are_published_differ() -> None:
+    """No port was published: no program on the host could use the cluster."""
+    ports = [parsed()["services"][each.name]["ports"][0] for each in services() if each.is_broker]
+    assert len(set(ports)) == 3
 
 
 def test_the_healthchecks_parse() -> None:

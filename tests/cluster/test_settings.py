@@ -1,6 +1,5 @@
 """Three real brokers and an etcd: settings that are changed while one of the brokers is down."""
 
-import json
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -10,6 +9,8 @@ from typing import Final
 import pytest
 
 from odradek.broker.storage.identity import IDENTITY, decode_identity
+from odradek.client import ConfigEntry, OdradekError
+from odradek.client.blocking import Admin
 from tests.cluster.running import ODRADEK, TemporaryCluster
 from tests.cluster.test_network import wait_until
 
@@ -41,22 +42,26 @@ def changed(cluster: TemporaryCluster, settings: Mapping[str, str], *whose: str)
     assert done.returncode == 0, done.stderr
 
 
-def has(cluster: TemporaryCluster, broker: str, settings: Mapping[str, str], *whose: str) -> bool:
-    """Return True if a broker has settings of a topic, a group or a broker."""
-    done = odradek(cluster, broker, "config", "get", *settings, *whose, "--json")
-    if done.returncode != 0:
-        return False
-    found = json.loads(done.stdout)["settings"]
-    return {name: found[name]["value"] for name in settings} == settings
+def has(settings: Mapping[str, str], described: Mapping[str, ConfigEntry]) -> bool:
+    """Return True if a topic, a group or a broker has settings."""
+    return {name: described[name].value for name in settings} == settings
 
 
 def has_all(cluster: TemporaryCluster, broker: str) -> bool:
-    number = broker.removeprefix("broker")
+    number = int(broker.removeprefix("broker"))
+    (address,) = cluster.client([f"{broker}:9092"])  # of loopback, so that the test can connect
+    try:
+        with Admin(address) as admin:
+            of_topic = admin.describe_topic_configs("t")["t"]
+            of_group = admin.describe_group_configs("g")["g"]
+            of_broker = admin.describe_broker_configs(number)[number]
+    except OdradekError:  # a broker that has just been started
+        return False
     return (
-        has(cluster, broker, TOPIC, "--topic", "t")
-        and has(cluster, broker, GROUP, "--group", "g")
-        and has(cluster, broker, ALL, "--broker", number)
-        and has(cluster, broker, OWN, "--broker", number) == (broker == "broker1")
+        has(TOPIC, of_topic)
+        and has(GROUP, of_group)
+        and has(ALL, of_broker)
+        and has(OWN, of_broker) == (broker == "broker1")
         and all(notes(cluster, broker, index) == TOPIC for index in range(3))
     )
 

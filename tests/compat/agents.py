@@ -39,13 +39,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.peers.jars import PeersMissing, kafka_jars
+from tests.peers.jars import QUICK_JAVA, PeersMissing, kafka_jars
 
 HERE: Final = Path(__file__).parent
 ANSWER_TIMEOUT_SECONDS: Final = 200.0  # a relay is hundreds of transactions
 BUILD_TIMEOUT_SECONDS: Final = 600
 HOW_TO_GET_GO: Final = "franz-go needs Go 1.26 or later (https://go.dev/dl)."
-JAVA: Final = ("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+JAVA: Final = (*QUICK_JAVA, "-Xmx256m")
 
 
 class Refused(Exception):

@@ -1,7 +1,7 @@
 """Changed settings with foreign tools: kafka-configs.sh as it is, and confluent-kafka."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaException
@@ -80,18 +80,12 @@ def test_confluent_is_told_what_is_wrong(admin: AdminClient, create_topic: Creat
 # Kafka's own tool
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    with KafkaTools() as tools:
-        yield tools
-
-
 Configs = Callable[..., Printed]
 
 
 @pytest.fixture
-def configs(bootstrap: str, tools: KafkaTools) -> Configs:
-    return lambda *words: tools.run(CONFIGS, "--bootstrap-server", bootstrap, *words)
+def configs(bootstrap: str, kafka_tools: KafkaTools) -> Configs:
+    return lambda *words: kafka_tools.run(CONFIGS, "--bootstrap-server", bootstrap, *words)
 
 
 def shown(configs: Configs, *words: str) -> list[str]:

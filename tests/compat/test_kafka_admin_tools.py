@@ -1,7 +1,6 @@
 """Kafka's administration tools, unmodified: the same words to ours and to a real Kafka."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ QUORUM: Final = f"{TOOLS}.MetadataQuorumCommand"
 FEATURES: Final = f"{TOOLS}.FeatureCommand"
 TOPICS: Final = f"{TOOLS}.TopicCommand"
 OFFSETS: Final = f"{TOOLS}.GetOffsetShell"
+CLUSTER: Final = f"{TOOLS}.ClusterTool"
 
 
 @dataclass
@@ -56,15 +56,9 @@ class Tools:
         return group
 
 
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[KafkaTools]:
-    with KafkaTools() as tools:
-        yield tools
-
-
 @pytest.fixture
-def tools(bootstrap: str, jvm: KafkaTools) -> Tools:
-    return Tools(bootstrap, jvm)
+def tools(bootstrap: str, kafka_tools: KafkaTools) -> Tools:
+    return Tools(bootstrap, kafka_tools)
 
 
 def rows(text: str, *columns: str) -> list[list[str]]:
@@ -189,3 +183,12 @@ def test_kafka_topics_describes_and_deletes(tools: Tools) -> None:
     assert f"Topic: {topic}" not in unavailable
     tools.said(TOPICS, "--delete", "--topic", topic)
     assert topic not in tools.said(TOPICS, "--list").split()
+
+
+def test_kafka_cluster_unregisters_no_broker_that_is_not_there(tools: Tools) -> None:
+    where = ("--bootstrap-server", tools.address)
+    refused = tools.tools.run(CLUSTER, "unregister", *where, "--id", "9")
+    assert "Broker ID 9 is not currently registered" in refused.text
+    listed = tools.tools.run(CLUSTER, "list-endpoints", *where, "--include-fenced-brokers")
+    assert listed.status == 0, listed.text
+    assert tools.address.rpartition(":")[2] in listed.text

@@ -6,7 +6,7 @@ The same words to ours and to a real Kafka.
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -34,18 +34,12 @@ VERIFIABLE_CONSUMER: Final = f"{TOOLS}.VerifiableConsumer"
 LINES: Final = [f"line {number}" for number in range(20)]
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    with KafkaTools() as running:
-        yield running
-
-
 def read(
-    tools: KafkaTools, bootstrap: str, topic: str, count: int, *words: str, protocol: str = ""
+    kafka_tools: KafkaTools, bootstrap: str, topic: str, count: int, *words: str, protocol: str = ""
 ) -> Printed:
     """Read so many records with the console consumer; those that come in time, if fewer come."""
     by = ("--command-property", f"group.protocol={protocol}") if protocol else ()
-    return tools.run(
+    return kafka_tools.run(
         CONSOLE_CONSUMER,
         *("--bootstrap-server", bootstrap, "--topic", topic, "--from-beginning"),
         *("--max-messages", count, "--timeout-ms", int(DEADLINE_SECONDS * 1000), *by, *words),
@@ -54,7 +48,7 @@ def read(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_lines_go_through_the_console_tools(
-    bootstrap: str, create_topic: CreateTopic, tools: KafkaTools, protocol: str
+    bootstrap: str, create_topic: CreateTopic, kafka_tools: KafkaTools, protocol: str
 ) -> None:
     topic = create_topic()
     command = [*JAVA, "-cp", f"{kafka_jars()}/*", CONSOLE_PRODUCER]
@@ -66,24 +60,28 @@ def test_lines_go_through_the_console_tools(
         capture_output=True,
         timeout=DEADLINE_SECONDS,
     )
-    found = read(tools, bootstrap, topic, len(LINES), protocol=protocol)
+    found = read(kafka_tools, bootstrap, topic, len(LINES), protocol=protocol)
     assert [line for line in found.lines if line.startswith("line ")] == LINES
 
 
-def test_kafka_get_offsets(bootstrap: str, create_topic: CreateTopic, tools: KafkaTools) -> None:
+def test_kafka_get_offsets(
+    bootstrap: str, create_topic: CreateTopic, kafka_tools: KafkaTools
+) -> None:
     topic = create_topic(partitions=2)
     deliver(producer(bootstrap), topic, [b"1", b"2", b"3"], partition=1)
     for time, ends in {"latest": (0, 3), "earliest": (0, 0), "-1": (0, 3)}.items():
-        said = tools.run(
+        said = kafka_tools.run(
             OFFSETS, "--bootstrap-server", bootstrap, "--topic", topic, "--time", time
         ).lines
         assert said == [f"{topic}:{index}:{end}" for index, end in enumerate(ends)]
-    one = tools.run(OFFSETS, "--bootstrap-server", bootstrap, "--topic-partitions", f"{topic}:1")
+    one = kafka_tools.run(
+        OFFSETS, "--bootstrap-server", bootstrap, "--topic-partitions", f"{topic}:1"
+    )
     assert one.lines == [f"{topic}:1:3"]
 
 
-def test_kafka_broker_api_versions(bootstrap: str, tools: KafkaTools) -> None:
-    said = tools.run(VERSIONS, "--bootstrap-server", bootstrap).text
+def test_kafka_broker_api_versions(bootstrap: str, kafka_tools: KafkaTools) -> None:
+    said = kafka_tools.run(VERSIONS, "--bootstrap-server", bootstrap).text
     assert "(id: 1 rack: null isFenced: false) -> (" in said
     for api in (
         "Produce(0): 0 to 13 [usable: 13]",
@@ -96,23 +94,23 @@ def test_kafka_broker_api_versions(bootstrap: str, tools: KafkaTools) -> None:
 
 
 def test_kafka_leader_election(
-    bootstrap: str, create_topic: CreateTopic, tools: KafkaTools, tmp_path: Path
+    bootstrap: str, create_topic: CreateTopic, kafka_tools: KafkaTools, tmp_path: Path
 ) -> None:
     topic = create_topic()
     words = ("--bootstrap-server", bootstrap, "--election-type", "preferred")
-    said = tools.run(ELECTION, *words, "--topic", topic, "--partition", 0).text
+    said = kafka_tools.run(ELECTION, *words, "--topic", topic, "--partition", 0).text
     assert "Valid replica already elected for partitions" in said
     assert f"{topic}-0" in said
     file = tmp_path / "partitions.json"
     file.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 9}]}))
-    refused = tools.run(ELECTION, *words, "--path-to-json-file", file)
+    refused = kafka_tools.run(ELECTION, *words, "--path-to-json-file", file)
     assert refused.status != 0
     assert "UnknownTopicOrPartitionException" in refused.text
-    assert tools.run(ELECTION, *words, "--all-topic-partitions").status == 0
+    assert kafka_tools.run(ELECTION, *words, "--all-topic-partitions").status == 0
 
 
 def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(
-    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str], tools: KafkaTools
+    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str], kafka_tools: KafkaTools
 ) -> None:
     """By both protocols. The producer ends with its JVM, so it has one of its own."""
     topic = create_topic(partitions=2)
@@ -121,7 +119,7 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(
     assert (summary["sent"], summary["acked"]) == (200, 200)
     for protocol in ("classic", "consumer"):
         group = ("--group-id", unique("group"), "--group-protocol", protocol)
-        read = tools.run(VERIFIABLE_CONSUMER, *words, *group, "--reset-policy", "earliest")
+        read = kafka_tools.run(VERIFIABLE_CONSUMER, *words, *group, "--reset-policy", "earliest")
         events = [json.loads(line) for line in read.lines if line.startswith("{")]
         consumed = [event for event in events if event["name"] == "records_consumed"]
         assert sum(event["count"] for event in consumed) == 200
@@ -131,7 +129,7 @@ def test_what_the_verifiable_producer_sends_the_verifiable_consumer_reads(
 
 
 def test_kafkas_formatters_read_the_state_of_groups(
-    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str], tools: KafkaTools
+    bootstrap: str, create_topic: CreateTopic, unique: Callable[[str], str], kafka_tools: KafkaTools
 ) -> None:
     topic, classic, modern = create_topic(), unique("classic"), unique("modern")
     deliver(producer(bootstrap), topic, [b"1"])
@@ -147,7 +145,7 @@ def test_kafkas_formatters_read_the_state_of_groups(
         ("OffsetsMessageFormatter", [f'"group":"{classic}"', f'"topic":"{topic}"']),
         ("GroupMetadataMessageFormatter", [f'"group":"{classic}"', '"protocolType":"consumer"']),
     ):
-        said = tools.run(
+        said = kafka_tools.run(
             CONSOLE_CONSUMER,
             *("--bootstrap-server", bootstrap, *state),
             *("--formatter", f"{TOOLS}.consumer.{formatter}"),

@@ -39,12 +39,6 @@ def bootstrap(real_etcd: RealEtcd) -> Iterator[str]:  # instead of a single brok
         yield ",".join(addresses)
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    with KafkaTools() as running:
-        yield running
-
-
 @pytest.fixture
 def place(bootstrap: str) -> TopicPartition:
     """A partition with two replicas."""
@@ -97,7 +91,7 @@ def until_more(written: list[int], count: int = 20) -> None:
 
 
 def test_kafka_reassign_partitions_moves_what_is_written_to(
-    bootstrap: str, tools: KafkaTools, place: TopicPartition, tmp_path: Path
+    bootstrap: str, kafka_tools: KafkaTools, place: TopicPartition, tmp_path: Path
 ) -> None:
     before = replicas_of(bootstrap, place)
     (comes,) = {1, 2, 3} - set(before)
@@ -108,32 +102,32 @@ def test_kafka_reassign_partitions_moves_what_is_written_to(
     words = (REASSIGN, "--bootstrap-server", bootstrap, "--reassignment-json-file", file)
     with writing(bootstrap, place) as written:
         until_more(written)
-        executed = tools.run(*words, "--execute")
+        executed = kafka_tools.run(*words, "--execute")
         assert executed.status == 0, executed.text
         assert f"Successfully started partition reassignment for {place}" in executed.text
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
-            verified = tools.run(*words, "--verify", "--preserve-throttles").text
+            verified = kafka_tools.run(*words, "--verify", "--preserve-throttles").text
             if f"Reassignment of partition {place} is completed." in verified:
                 break
             assert "still in progress" in verified, verified
             assert time.monotonic() < deadline
         until_more(written)
     assert replicas_of(bootstrap, place) == target
-    described = tools.run(
+    described = kafka_tools.run(
         TOPICS, "--bootstrap-server", bootstrap, "--describe", "--topic", place.topic
     ).text
     assert f"Replicas: {comes},{before[0]}" in described
-    listed = tools.run(REASSIGN, "--bootstrap-server", bootstrap, "--list").text
+    listed = kafka_tools.run(REASSIGN, "--bootstrap-server", bootstrap, "--list").text
     assert "No partition reassignments found." in listed
 
 
 def test_kafka_reassign_partitions_proposes_moves(
-    bootstrap: str, tools: KafkaTools, place: TopicPartition, tmp_path: Path
+    bootstrap: str, kafka_tools: KafkaTools, place: TopicPartition, tmp_path: Path
 ) -> None:
     file = tmp_path / "topics.json"
     file.write_text(json.dumps({"version": 1, "topics": [{"topic": place.topic}]}))
-    said = tools.run(
+    said = kafka_tools.run(
         *(REASSIGN, "--bootstrap-server", bootstrap, "--generate", "--broker-list", "2,3"),
         *("--topics-to-move-json-file", file),
     ).text

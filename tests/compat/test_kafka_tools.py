@@ -10,11 +10,10 @@ from odradek.broker.testing import run_broker
 from tests.broker.group.wire import WireClient
 from tests.compat.confluent import consumer, deliver, producer, transactional
 from tests.compat.conftest import DEADLINE_SECONDS
-from tests.peers.kafka import run_tool
+from tests.compat.kafka_tool import KafkaTools
 
 pytestmark = pytest.mark.peers
 
-DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SIGNS_OF_TROUBLE = (  # in lower case: the tool goes on and exits with 0
     "mismatch",
     "out of order",
@@ -58,14 +57,16 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex", "snapshot"])
-def test_every_file_of_a_partition_is_read_without_complaint(data_dir: Path, kind: str) -> None:
+def test_every_file_of_a_partition_is_read_without_complaint(
+    kafka_tools: KafkaTools, data_dir: Path, kind: str
+) -> None:
     (partition,) = data_dir.glob("**/dumped-0")
     files = sorted(partition.glob(f"*.{kind}"))
     assert files, f"no .{kind} in {sorted(path.name for path in partition.iterdir())}"
     if kind != "snapshot":
         assert len(files) > 1, "the log was not rolled"
 
-    said = dump(files, "--deep-iteration")
+    said = kafka_tools.dump(files, "--deep-iteration")
 
     assert no_trouble(said)
     if kind == "log":
@@ -88,19 +89,15 @@ def test_every_file_of_a_partition_is_read_without_complaint(data_dir: Path, kin
     ],
 )
 def test_the_state_topics_are_decoded(
-    data_dir: Path, topic: str, decoder: str, expected: str
+    kafka_tools: KafkaTools, data_dir: Path, topic: str, decoder: str, expected: str
 ) -> None:
     files = [path for path in data_dir.glob(f"**/{topic}-*/*.log") if path.stat().st_size > 0]
     assert files
 
-    said = dump(sorted(files), decoder)
+    said = kafka_tools.dump(sorted(files), decoder)
 
     assert no_trouble(said)
     assert expected in said
-
-
-def dump(files: list[Path], *options: str) -> str:
-    return run_tool(DUMP, "--files", ",".join(str(path) for path in files), *options)
 
 
 def no_trouble(said: str) -> bool:

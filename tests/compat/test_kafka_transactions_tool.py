@@ -11,13 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 
 from odradek.broker.testing import run_broker
 from odradek.protocol.errors import ErrorCode
@@ -26,6 +19,7 @@ from tests.broker.api.producing import Writer, unique, until
 from tests.broker.asks import batch, create_topic, fetch, produce
 from tests.broker.raw import RawClient
 from tests.compat.kafka_tool import TRANSACTIONS, KafkaTools, Printed
+from tests.conftest import BROKER_SETTINGS
 from tests.peers.kafka import RealKafka
 
 pytestmark = pytest.mark.peers
@@ -66,7 +60,7 @@ class World:
                 transactional_id="nobody",
             )
 
-        # A real Kafka needs a moment until a setting is in force.
+        # A real Kafka needs a moment until a new topic has its leader.
         answer = until(ask, lambda answer: answer.error_code == E.NONE)
         return int(answer.base_offset)
 
@@ -76,34 +70,19 @@ class World:
         return answer.last_stable_offset, answer.high_watermark
 
 
-@pytest.fixture(scope="module")
-def tools() -> Iterator[KafkaTools]:
-    with KafkaTools() as tools:
-        yield tools
-
-
 @pytest.fixture(scope="module", params=["odradek", "kafka"])
-def world(request: pytest.FixtureRequest, tools: KafkaTools) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, kafka_tools: KafkaTools) -> Iterator[World]:
     if request.param == "odradek":
         with run_broker(config={VERIFICATION: "false"}) as broker, RawClient(broker) as client:
-            yield World(broker.address, tools, client)
+            yield World(broker.address, kafka_tools, client)
         return
-    kafka: RealKafka = request.getfixturevalue("real_kafka")
-    set_verification(kafka.address, "false")
-    try:
-        with RawClient(HostAndPort(kafka.host, kafka.port)) as client:
-            yield World(kafka.address, tools, client)
-    finally:
-        set_verification(kafka.address, "true")
-
-
-def set_verification(address: str, value: str) -> None:
-    """Kafka takes this setting while it runs."""
-    operation = AlterConfigOpType.SET
-    entry = ConfigEntry(VERIFICATION, value, incremental_operation=operation)
-    broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": address})
-    admin.incremental_alter_configs([broker])[broker].result(30)
+    # A Kafka of its own: `find-hanging --broker-id` asks each partition of the broker, and fails
+    # when a topic of another test is just being deleted.
+    with (
+        RealKafka(settings={**BROKER_SETTINGS, VERIFICATION: "false"}) as kafka,
+        RawClient(HostAndPort(kafka.host, kafka.port)) as client,
+    ):
+        yield World(kafka.address, kafka_tools, client)
 
 
 def test_list_has_every_transaction_and_filters_them(world: World) -> None:

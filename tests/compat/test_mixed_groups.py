@@ -161,13 +161,19 @@ def javas(bootstrap: str, topic: str, group: str, strategy: Strategy) -> Iterato
 
 
 CASES: Final = [
-    *((kind, strategy) for kind in (librdkafkas, kafka_pythons) for strategy in STRATEGIES),
+    *(
+        pytest.param(kind, strategy, marks=pytest.mark.minutes if strategy == "roundrobin" else ())
+        for kind in (librdkafkas, kafka_pythons)
+        for strategy in STRATEGIES
+    ),
     (librdkafkas, NEW),
+    pytest.param(javas, "range", marks=[pytest.mark.peers, pytest.mark.minutes]),
     *(
         pytest.param(javas, strategy, marks=pytest.mark.peers)
-        for strategy in ("range", "cooperative-sticky", NEW)
+        for strategy in ("cooperative-sticky", NEW)
     ),
 ]
+"""Range and round robin differ in their assignors only; `test_assignors_java.py` compares those."""
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,19 @@ OF_PEERS: Final = (
 ALL: Final = pytest.mark.parametrize(
     "client", ["confluent", "kafka_python", "aiokafka", *OF_PEERS], indirect=True
 )
-ALL_AND_848: Final = pytest.mark.parametrize(
+LONG: Final = pytest.mark.parametrize(
     "client",
     [
         "confluent",
-        "kafka_python",
-        "aiokafka",
-        *OF_PEERS,
+        pytest.param("kafka_python", marks=pytest.mark.minutes),
+        pytest.param("aiokafka", marks=pytest.mark.minutes),
+        pytest.param("java", marks=pytest.mark.peers),
+        pytest.param("franz-go", marks=[pytest.mark.peers, pytest.mark.minutes]),
         pytest.param("franz-go-848", marks=pytest.mark.peers),
     ],
     indirect=True,
 )
+"""All, of which CI has one of each kind: of the first and second generation, and of KIP-848."""
 STABLE: Final = pytest.mark.parametrize(
     "client", ["confluent", "kafka_python", *OF_PEERS], indirect=True
 )
@@ -116,7 +118,7 @@ def loop(broker: RunningBroker, unique: Callable[[str], str]) -> Loop:
     return made
 
 
-@ALL_AND_848
+@LONG
 def test_hundreds_of_small_transactions_with_offsets(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=1)
@@ -182,7 +184,7 @@ def fence_a_sleeper(loop: Loop, client: Client, *, wakes_early: bool) -> None:
     loop.assert_each_record_is_there_once_and_in_order()
 
 
-@ALL_AND_848
+@LONG
 def test_the_broker_dies_twice_under_a_loop(loop: Loop, client: Client) -> None:
     with client.running() as agent:
         loop.start(agent, batch=3)

@@ -16,7 +16,8 @@ import outcome
 import trio
 
 from odradek.broker.cluster.keys_in_memory import KeysInMemory, KeysWatch
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
+    NO_PUTS,
     Changes,
     Compare,
     LeaseExpired,
@@ -164,9 +165,10 @@ class FakeMetaStore:
         puts: Mapping[str, bytes | None],
         *,
         lease: int | None = None,
+        lasting: Mapping[str, bytes | None] = NO_PUTS,
     ) -> tuple[bool, int]:
-        check_operations(compares, puts, self.max_operations)
-        wanted = dict(puts)
+        check_operations(compares, {**puts, **lasting}, self.max_operations)
+        wanted, kept = dict(puts), dict(lasting)
 
         def serve() -> tuple[bool, int]:
             keys = self.server.keys
@@ -176,7 +178,7 @@ class FakeMetaStore:
                 keys.check_lease(lease)
             holds = keys.hold(compares)
             if holds:
-                keys.apply(wanted, lease=lease)
+                keys.apply(wanted, lease=lease, lasting=kept)
             return holds, keys.revision
 
         return await self._call(serve, lost=OutcomeUnknown)

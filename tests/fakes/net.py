@@ -5,7 +5,8 @@ from typing import Protocol
 
 import trio
 
-from odradek.broker.env import Bound, Buffer, Connection, OtherEnd
+from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take
+from tests.fakes.ready import ReadyTurns
 
 
 class FakeConnection:
@@ -20,6 +21,7 @@ class FakeConnection:
         self.is_reset = False
         self.is_closed = False
         self.is_read = True
+        self.turns: ReadyTurns | None = None
         self._changed = trio.Event()
 
     def change(self) -> None:
@@ -33,12 +35,25 @@ class FakeConnection:
             return OtherEnd.HAS_GONE
         return OtherEnd.HAS_ENDED if self.has_ended else OtherEnd.IS_THERE
 
-    async def receive_into(self, buffer: memoryview) -> int:
+    async def _arrival(self) -> None:
         await trio.lowlevel.checkpoint()
         while not self.incoming and not self.has_ended and not self.is_reset:
             await self._changed.wait()
         if self.is_reset:
             raise trio.BrokenResourceError("reset")
+
+    async def receive_untaken(self, take: Take, max_bytes: int) -> bytearray:
+        while True:
+            await self._arrival()
+            received = self.incoming[:max_bytes]
+            del self.incoming[:max_bytes]
+            if self.turns is None or not received:
+                return received
+            if rest := await self.turns.offer(received, take):
+                return rest
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        await self._arrival()
         count = min(len(buffer), len(self.incoming))
         buffer[:count] = self.incoming[:count]
         del self.incoming[:count]
@@ -125,9 +140,14 @@ class _Handler(Protocol):
 
 
 class FakeNetwork:
-    """A network with one listener. `client()` connects to it."""
+    """A network with one listener. `client()` connects to it.
 
-    def __init__(self) -> None:
+    Without `is_at_once` no frames are offered to what takes them at once.
+    """
+
+    def __init__(self, *, is_at_once: bool = True) -> None:
+        self._is_at_once = is_at_once
+        self.turns: ReadyTurns | None = None
         self._waiting: trio.MemorySendChannel[FakeConnection]
         self._waiting, self._arrived = trio.open_memory_channel[FakeConnection](100)
         self._count = 0
@@ -148,13 +168,18 @@ class FakeNetwork:
         handler: _Handler,
         *,
         started: Bound,
+        end_turn: Callable[[], None] | None = None,
     ) -> None:
         started(host, port or 9092, lambda: None)
         async with trio.open_nursery() as nursery:
+            if end_turn is not None and self._is_at_once:
+                self.turns = ReadyTurns(end_turn)
+                nursery.start_soon(self.turns.run)
             async for connection in self._arrived:
                 nursery.start_soon(self._serve, connection, handler)
 
     async def _serve(self, connection: FakeConnection, handler: _Handler) -> None:
+        connection.turns = self.turns
         try:
             await handler(connection)
         finally:

@@ -91,7 +91,12 @@ class FakeStatePartition:
         self.end_offset = header.next_offset
         return Appended(base_offset=header.base_offset, last_offset=header.last_offset)
 
-    async def flushed(self, next_offset: int) -> None:
+    async def wait_committed(self, next_offset: int | None = None) -> None:
+        if next_offset is None:
+            await trio.lowlevel.checkpoint()
+            if self.durable_offset == self.end_offset:
+                return
+            next_offset = self.end_offset
         assert 0 <= next_offset <= self.end_offset
         self._must_lead()
         self.flush_count += 1
@@ -118,11 +123,6 @@ class FakeStatePartition:
 
     async def prove_lead(self) -> None:
         self._must_lead()
-
-    async def settled(self) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.durable_offset < self.end_offset:
-            await self.flushed(self.end_offset)
 
     async def runs(self, from_offset: int = 0) -> AsyncGenerator[Buffer, None]:
         async with aclosing(self.batches(from_offset)) as batches:

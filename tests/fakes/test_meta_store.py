@@ -6,7 +6,7 @@ What it does without faults is in `tests/broker/cluster/meta_stores/`.
 import pytest
 import trio
 
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
     Changes,
     Compacted,
     LeaseExpired,

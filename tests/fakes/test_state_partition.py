@@ -21,7 +21,7 @@ async def test_only_what_was_flushed_survives_a_crash() -> None:
     partition = FakeStatePartition()
     appended = partition.append_records([record("a"), record("b")])
     assert (appended.base_offset, appended.last_offset) == (0, 1)
-    await partition.flushed(2)
+    await partition.wait_committed(2)
     partition.append_records([record("c")])
     partition.append_records([record("d")])
     assert keys(partition.records) == "abcd"
@@ -38,7 +38,7 @@ async def test_a_held_flush_covers_only_what_was_there_when_it_began(
     partition = FakeStatePartition()
     partition.append_records([record("a")])
     partition.hold()
-    nursery.start_soon(partition.flushed, 1)
+    nursery.start_soon(partition.wait_committed, 1)
     await trio.testing.wait_all_tasks_blocked()
     partition.append_records([record("b")])
     assert keys(partition.durable_records) == ""
@@ -55,7 +55,7 @@ async def test_a_failed_append_writes_nothing_and_a_failed_flush_may_have() -> N
     partition.append_records([record("b")])
     partition.flush_errors = [ErrorCode.KAFKA_STORAGE_ERROR]
     with pytest.raises(KafkaError):
-        await partition.flushed(1)
+        await partition.wait_committed(1)
     assert keys(partition.durable_records) == ""
     assert keys(partition.crash(keep=1).records) == "b"
 
@@ -67,7 +67,7 @@ async def test_whoever_lost_the_partition_can_do_nothing_with_it() -> None:
     with pytest.raises(KafkaError):
         partition.append_records([record("b")])
     with pytest.raises(KafkaError):
-        await partition.flushed(1)
+        await partition.wait_committed(1)
     assert [header.base_offset async for header, _ in successor.batches()] == [0]
 
 

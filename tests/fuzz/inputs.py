@@ -7,8 +7,8 @@ from functools import cache
 from random import Random
 from typing import Any, Final
 
+from odradek.broker.api import APIS
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.errors import ProtocolError
 from tests.broker.samples import request_frame, sample

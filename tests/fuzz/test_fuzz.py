@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from odradek.broker.api import APIS
 from odradek.broker.testing import run_broker
-from odradek.protocol.apis import APIS
 from tests.fuzz.attack import attack
 from tests.fuzz.inputs import make
 from tests.fuzz.setting import CONFIG, create_topics

@@ -1,4 +1,7 @@
-"""Where we mean to answer otherwise than Kafka: the whole list.
+"""The matchers of the answers that differ from Kafka's on purpose: the whole list.
+
+What differs, and why, is in the headers of the API modules, from which docs/differences.md is made.
+Each matcher has the title of an item there.
 
 A difference that is not here fails the comparison, and so does one that is here and that no story
 meets any more. A matcher is narrow: it names the stories, Kafka's line and ours.
@@ -26,11 +29,16 @@ class Difference:
     named in both lines must be the same text in both. `also` sees both lines in the end."""
 
     name: str
-    reason: str
+    """The title of an item in docs/differences.md. A colon, and what this one is about, follow if
+    several are about one item."""
     story: str
     kafka: str
     ours: str
     also: Callable[[str, str], bool] = lambda kafka, ours: True
+
+    @property
+    def title(self) -> str:
+        return self.name.partition(": ")[0]
 
     def is_about(self, story: str) -> bool:
         return re.fullmatch(self.story, story) is not None
@@ -70,21 +78,14 @@ def _is_one_behind(kafka: str, ours: str) -> bool:
 
 _OF_COORDINATORS: Final = (
     Difference(
-        name="an older instance is not handed the newest one's identity",
-        reason="EndTxn 5 with the epoch before the current one repeats what spent that epoch, if"
-        " the last end did. After an end of TV1 it did not: the epoch before is that of an older"
-        " instance, which was fenced. Kafka answers that its transaction was committed (aborted),"
-        " with the newest instance's epoch.",
+        name="Retried EndTxn",
         story=r"(end\.cells\[situation=Complete(Commit|Abort)/1,version=5\]|walk\..*)",
         kafka=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> (NONE p\d+/\d+|INVALID_TXN_STATE)",
         ours=r"(?P<what>\w+ v5 [-\w]+ p\d+/\d+) -> PRODUCER_FENCED",
         also=_is_one_behind,
     ),
     Difference(
-        name="the answer with the last epoch may be lost",
-        reason="InitProducerId that asks again for epoch 32,766 with the epoch before gets"
-        " UNKNOWN_SERVER_ERROR from Kafka, which counts no epoch behind that one (a bug there: the"
-        " producer cannot go on). We give the same answer again.",
+        name="The answer with the last epoch may be lost",
         story=r"exhaustion\..*",
         kafka=r"((?P<what>init v\d e\d+ expects p1/32765) -> UNKNOWN_SERVER_ERROR|)",
         ours=r"((?P<what>init v\d e\d+ expects p1/32765) -> NONE p1/32766"
@@ -94,20 +95,15 @@ _OF_COORDINATORS: Final = (
 
 _OF_READING: Final = (
     Difference(
-        name="aborted transactions are sorted and end at the LSO",
-        reason="Kafka lists them in the order of their markers, also those behind the last record"
-        " that it returns. Some consumers (librdkafka, brod, franz-go) want them by their first"
-        " offset; none needs those behind.",
+        name="Aborted transactions are sorted and end at the last stable offset",
         story=r"(walk|partition_walk|stable|end|produce)\..*",
         kafka=_LOOK,
         ours=_LOOK,
         also=_is_sorted_and_cut_off,
     ),
     Difference(
-        name="an offset out of range is answered with the bounds",
-        reason="Kafka leaves high watermark, LSO and log start at -1. With the bounds, a"
-        " consumer knows where it can go on.",
-        story=r"(walk|partition_walk|stable|administration|fetch_sessions|fetch_walk)\..*",
+        name="An offset out of range is answered with the bounds of the log",
+        story=r"(walk|partition_walk|stable|administration|fetch_(sessions|waits|walk))\..*",
         kafka=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw -1 lso -1( start -1)?"
         r"(?P<rest>.*)",
         ours=r"(?P<what>(look|read) .* -> OFFSET_OUT_OF_RANGE) hw \d+ lso \d+( start (-1|\d+))?"
@@ -133,27 +129,21 @@ def _is_same_but_where_nothing_is(kafka: str, ours: str) -> bool:
 
 _OF_SESSIONS: Final = (
     Difference(
-        name="an offset out of range is answered with the bounds in a session, too",
-        reason="Kafka leaves high watermark, LSO and log start at -1.",
-        story=r"fetch_(sessions|walk)\..*",
+        name="An offset out of range is answered with the bounds of the log: in a session, too",
+        story=r"fetch_(sessions|waits|walk)\..*",
         kafka=r"fetch .* OFFSET_OUT_OF_RANGE .*",
         ours=r"fetch .* OFFSET_OUT_OF_RANGE .*",
         also=_is_same_but_for_bounds,
     ),
     Difference(
-        name="no aborted transactions where no batch fits",
-        reason="If the rest of the room in an answer is too small for a batch, Kafka's list is"
-        " null, and if there is no room at all, it may name some. It says nothing: there are no"
-        " records.",
+        name="No aborted transactions are listed where no batch fits",
         story=r"fetch_(walk|sessions\.batches_that_do_not_fit).*",
         kafka=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
         ours=r"(?P<what>fetch v\d+ \S+ committed max \d+ .*-> ).*",
         also=_is_same_but_where_nothing_is,
     ),
     Difference(
-        name="a negative number of bytes of a partition is as none",
-        reason="Kafka answers UNKNOWN_SERVER_ERROR for the partition, though not if the number of"
-        " the whole fetch is negative.",
+        name="A negative number of bytes of a partition is as 0",
         story=r"fetch_sessions\.a_position_that_is_changed.*",
         kafka=r"(?P<what>fetch .* max -1 -> .*)UNKNOWN_SERVER_ERROR .*",
         ours=r"(?P<what>fetch .* max -1 -> .*)NONE hw 3 lso 3 start 0 \(0\.\.0\).*",
@@ -162,96 +152,73 @@ _OF_SESSIONS: Final = (
 
 _OF_PARTITIONS: Final = (
     Difference(
-        name="a topic that is made anew gets no marker of a transaction of the one before",
-        reason="It is another topic: the transaction never wrote to it. Kafka writes the marker, so"
-        " its log begins with it, and an old producer has a sequence there to go on from.",
+        name="Topics made anew",
         story=r"topics\.made_anew.*",
         kafka=r"(producers of|produce v1[12] x|log|look) t-0.*",
         ours=r"(|(producers of|produce v1[12] x|log|look) t-0.*)",
     ),
     Difference(
-        name="a refused or repeated batch does not block its producer",
-        reason="Kafka remembers the sequence of a batch that it asked its coordinator about, also"
-        " if the answer was no or the batch a repeat, and refuses every higher one as out of order"
-        " until the producer's next marker: a late retry spoils the next transaction.",
+        name="A refused or repeated batch does not block its producer",
         story=r"sequences\.a_(late_repeat|refused_epoch)_does_not_block_.*",
         kafka=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )OUT_OF_ORDER_SEQUENCE_NUMBER.*",
         ours=r"(?P<what>.* t-0 p1/0 #1\+1 txn -> t-0 )@\d.*",
     ),
     Difference(
-        name="two batches for one partition in one request",
-        reason="Kafka appends the last, forgets the others and does not say so. We append all of"
-        " them and answer each.",
+        name="Several batches for one partition in a request are all stored",
         story=r"sequences\.the_same_partition_twice_in_one_request.*",
         kafka=r"(?P<what>.* -> )t-0 @0 start 0",
         ours=r"(?P<what>.* -> )t-0 @0 start 0 \| t-0 @1 start 0",
     ),
     Difference(
-        name="a repeat of a TV2 marker is not written again",
-        reason="Kafka acknowledges and appends it (KAFKA-19999). It says nothing: the transaction"
-        " is over. A log without it is shorter, and what it is answered is the same.",
+        name="A repeated marker of TV2 is not written again",
         story=r"markers\..*generation=\(2, 2\).*",
         kafka=r"(?P<what>end of t-0 -> NONE NONE) [34] stable [34]",
         ours=r"(?P<what>end of t-0 -> NONE NONE) 2 stable 2",
     ),
     Difference(
-        name="a batch that cannot be decompressed is corrupt",
-        reason="Kafka answers by the exceptions of its libraries, mostly UNKNOWN_SERVER_ERROR.",
+        name="A batch that cannot be decompressed is CORRUPT_MESSAGE",
         story=r"compression\.nonsense.*",
         kafka=r"(?P<what>(noise|cut|empty) \w+ -> )(UNKNOWN_SERVER_ERROR|INVALID_RECORD)",
         ours=r"(?P<what>(noise|cut|empty) \w+ -> )CORRUPT_MESSAGE",
     ),
     Difference(
-        name="the records of a batch are not counted",
-        reason="Kafka reads every record of a compressed batch. We do so for compacted topics only:"
-        " the producer's own consumers find what it has sent. A number that the size of the batch"
-        " rules out is refused, as corrupt.",
+        name="Less is checked",
         story=r"compression\.a_count_that_is_wrong.*",
         kafka=r"(?P<what>\d+ of 2 -> )INVALID_RECORD",
         ours=r"(?P<what>\d+ of 2 -> )(@0|CORRUPT_MESSAGE)",
     ),
     Difference(
-        name="a producer id below -1 has no markers",
-        reason="Kafka appends them without an entry for a producer: nothing will ever read them.",
+        name="A producer id below -1 has no markers",
         story=r"markers\.any_numbers\[.*producer_id=-5.*",
         kafka=r"(?P<what>mark v\d (COMMIT|ABORT) -5/-?\d+ .* -> -5 t-0 )(NONE|\w+)",
         ours=r"(?P<what>mark v\d (COMMIT|ABORT) -5/-?\d+ .* -> -5 t-0 )UNKNOWN_SERVER_ERROR",
     ),
     Difference(
-        name="the newest record that a read_committed look-up may see",
-        reason="Kafka answers MAX_TIMESTAMP with -1 if the newest record of all is in an open"
-        " transaction. We look for the newest one below the last stable offset.",
+        name="Under read_committed, ListOffsets finds no offset past the last stable offset",
         story=r"stable\.list_offsets.*",
         kafka=r"(?P<what>offset v\d+ t-0 at -3 committed -> NONE) -1",
         ours=r"(?P<what>offset v\d+ t-0 at -3 committed -> NONE) \d+",
     ),
     Difference(
-        name="a group id has at most 1 KiB",
-        reason="It is kept in memory, and any client may send one.",
+        name="A group id has at most 1 KiB",
         story=r"bad_contents\.offsets_of_any_kind.*",
         kafka=r"(?P<what>commit offsets v5 group of 32000 characters -> 1) NONE",
         ours=r"(?P<what>commit offsets v5 group of 32000 characters -> 1) INVALID_GROUP_ID",
     ),
     Difference(
-        name="a transactional batch has a producer id",
-        reason="Kafka appends those without a producer id. No coordinator knows them and nothing"
-        " ends them. We refuse them.",
+        name="A transactional batch has a producer id",
         story=r"bad_input\.transactional_batches_of_nobody.*",
         kafka=r"(?P<what>produce v\d+ x t-0 -\d/(-1|0) .* txn -> t-0) @\d.*",
         ours=r"(?P<what>produce v\d+ x t-0 -\d/(-1|0) .* txn -> t-0) INVALID_PRODUCER_ID_MAPPING",
     ),
     Difference(
-        name="what is asked for twice is described once",
-        reason="So that no small request has a huge answer.",
+        name="What is named twice is answered once: transactional ids and producers",
         story=r"bad_looks\.(ids|partitions)_to_describe",
         kafka=r"(?P<what>(describe 2 ids|producers of .*) -> )(?P<once>.+) \| (?P=once)",
         ours=r"(?P<what>(describe 2 ids|producers of .*) -> )(?P<once>.+)",
     ),
     Difference(
-        name="all offsets of a group, stable: the first one of a partition counts as unstable",
-        reason="Asked for all partitions Kafka names those that have an offset already and is"
-        " silent on those whose first one is pending, which it calls unstable if they are asked"
-        " for by name.",
+        name="All stable offsets of a group name those whose first one is pending, too",
         story=r"pending\.two_groups_of_which_one_is_unstable.*",
         kafka=r"(?P<what>offsets v\d+ h g of all -> h NONE \| g NONE)",
         ours=r"(?P<what>offsets v\d+ h g of all -> h NONE \| g NONE)"
@@ -276,25 +243,19 @@ def _is_nothing_or_has_the_same_key(kafka: str, ours: str) -> bool:
 
 _OF_GROUPS: Final = (
     Difference(
-        name="a new group is not stored before it has an assignment",
-        reason="Kafka writes an empty group for its first JoinGroup. Nothing is lost without it:"
-        " until the first assignment there is nothing that a member could come back to.",
+        name="A new group is not stored before it has an assignment",
         story=_IN_GROUPS,
         kafka=_NEW_GROUP,
         ours=r"",
     ),
     Difference(
-        name="a protocol that a member names twice",
-        reason="Kafka counts it as that of two members and so does not choose it. We take the"
-        " first one's metadata.",
+        name="A protocol that a member names twice counts once",
         story=r"group_members\.protocols_that_are_named_twice",
         kafka=r"(?P<what>(join|sync) .* -> \{error_code=|describe groups v6 g -> ).*",
         ours=r"(?P<what>(join|sync) .* -> \{error_code=|describe groups v6 g -> ).*",
     ),
     Difference(
-        name="a refused member leaves no group behind",
-        reason="Kafka keeps the group that it made for a JoinGroup with an unusable protocol, and"
-        " so checks the protocol of an unknown member before its id.",
+        name="A refused member leaves no group behind",
         story=r"group_members\.joins_that_make_no_sense.*",
         kafka=r"(?P<what>join v\d g 'somebody' .* -> \{error_code=)INCONSISTENT_GROUP_PROTOCOL"
         r"(?P<rest>.*)"
@@ -303,9 +264,7 @@ _OF_GROUPS: Final = (
         r"|describe groups v6 g -> \{groups=\[\{error_code=GROUP_ID_NOT_FOUND group_id=g .*",
     ),
     Difference(
-        name="a static member that comes back has one record of each kind",
-        reason="Kafka first writes those of its predecessor under its id, and then, in the same"
-        " batch, its own.",
+        name="A static member that comes back has one record of each kind",
         story=r"(consumer_groups\.(a_)?static_member|migration\.a_static_member).*",
         kafka=r"ConsumerGroup(MemberMetadata|TargetAssignmentMember|CurrentMemberAssignment) "
         r"b'.*': b'.*",
@@ -313,80 +272,62 @@ _OF_GROUPS: Final = (
         also=_is_nothing_or_has_the_same_key,
     ),
     Difference(
-        name="a classic member that owns a partition that is not there",
-        reason="Kafka's assignor fails (UNKNOWN_SERVER_ERROR), and the group cannot be converted"
-        " until its leader assigns again. We take the partition from the member, as any other that"
-        " it is to give up.",
+        name="A classic member that owns a partition that does not exist",
         story=r"migration\.a_classic_member_that_owns_a_partition_that_is_not_there",
         kafka=r"(?P<what>beat v1 g 'new' at 0 .* -> )\{error_code=UNKNOWN_SERVER_ERROR\}",
         ours=r"(?P<what>beat v1 g 'new' at 0 .* -> )\{error_code=NONE .*\}",
     ),
     Difference(
-        name="a topic of which a member owns no partition",
-        reason="Kafka stores and describes it, if the leader of the classic group has named it. It"
-        " says nothing.",
+        name="A topic of which a classic member owns no partition",
         story=r"migration\.classic_groups_of_all_kinds\[what=no partition\]",
         kafka=r"(describe consumers|ConsumerGroup(Target|Current)\w+) .*",
         ours=r"(describe consumers|ConsumerGroup(Target|Current)\w+) .*",
         also=_is_same_but_for_an_empty_topic,
     ),
     Difference(
-        name="classic members alone in a group with the policy upgrade",
-        reason="Kafka asks them to join again only if a member of the new protocol is there: what"
-        " it had owned stays without an owner.",
+        name="Classic members alone in a group of the new protocol",
         story=r"migration\.to_the_new_protocol_and_back\[policy=upgrade\]",
         kafka=r"(?P<what>heartbeat v4 g 'm1' of 2 .*error_code=)NONE\}",
         ours=r"(?P<what>heartbeat v4 g 'm1' of 2 .*error_code=)REBALANCE_IN_PROGRESS\}",
     ),
     Difference(
-        name="a draw between assignors",
-        reason="Kafka chooses the first in the order of a hash table, we the first that a member"
-        " named.",
+        name="A draw between assignors",
         story=r"consumer_groups\.assignors_of_several_members",
         kafka=r"(?P<what>describe consumers .*) assignor_name=uniform (?P<rest>.*)",
         ours=r"(?P<what>describe consumers .*) assignor_name=range (?P<rest>.*)",
     ),
     Difference(
-        name="a pattern is matched before the first answer",
-        reason="Kafka matches it in the background: the member joins without topics, and the group"
-        " gets another epoch when they are known.",
+        name="A pattern is matched before the first answer",
         story=r"consumer_groups\.nonsense\[what=a pattern alone,version=1\]",
         kafka=r"(?P<what>join|go on|describe) .*epoch=1 .*",
         ours=r"(?P<what>join|go on|describe) .*(epoch=2 .*|FENCED_MEMBER_EPOCH\})",
     ),
     Difference(
-        name="what RE2 reads, and its translation to Java does not",
-        reason="Kafka refuses a name that two parts of a pattern have, any byte (\\C), and a brace"
-        " that is repeated. RE2 reads them, and they match no other topics for it.",
+        name="Patterns are matched by RE2 itself",
         story=r"patterns\.syntax\[kind=of re2 alone\]",
         kafka=r"(a joins g\d pattern .* -> INVALID_REGULAR_EXPRESSION)?",
         ours=r"a (joins g\d pattern .* -> NONE|of g\d has .*)",
     ),
     Difference(
-        name="a pattern whose program is large",
-        reason="Its program may have 64 KiB, so that no name takes long to match. Kafka's may be"
-        " larger.",
+        name="The program of a pattern has at most 64 KiB",
         story=r"patterns\.syntax\[kind=large\]",
         kafka=r"a (joins g\d+ pattern .* -> NONE|of g\d+ has .*)",
         ours=r"(a joins g\d+ pattern .* -> INVALID_(REQUEST|REGULAR_EXPRESSION))?",
     ),
     Difference(
-        name="an offset is fetched with an epoch and without a member",
-        reason="Kafka answers UNKNOWN_SERVER_ERROR for a member id that is null.",
+        name="An offset is fetched with an epoch and without a member",
         story=r"group_requests\.fetch_as_a_member.*",
         kafka=r"(?P<what>fetch v\d+ c None at .* error_code=)UNKNOWN_SERVER_ERROR(?P<rest>.*)",
         ours=r"(?P<what>fetch v\d+ c None at .* error_code=)UNKNOWN_MEMBER_ID(?P<rest>.*)",
     ),
     Difference(
-        name="offsets of a topic that a new member is going to read are not deleted",
-        reason="During a rebalance Kafka knows only the topics of the last generation.",
+        name="Offsets of a topic that a new member is going to read are not deleted",
         story=r"group_requests\.delete_offsets_of_topics_that_a_new_member_.*",
         kafka=r"(?P<what>delete offsets g .*name=u .*=)NONE\}\]\}\]\}|offsets: g u-0 removed",
         ours=r"(?P<what>delete offsets g .*name=u .*=)GROUP_SUBSCRIBED_TO_TOPIC\}\]\}\]\}|",
     ),
     Difference(
-        name="an offset that is to be deleted twice is deleted once",
-        reason="So that no small request writes or returns much.",
+        name="What is named twice is answered once: offsets to delete",
         story=r"(group_requests\.delete_offsets_that_are_named_twice|nonsense.*=OffsetDelete\])",
         kafka=r"(?P<what>delete offsets .*)|(?P<removed>offsets: (?P<it>[ot] t-0 removed)) (?P=it)",
         ours=r"(?P<start>delete offsets .*)|(?P<removed>offsets: [ot] t-0 removed)",
@@ -415,46 +356,39 @@ def _is_said_once(kafka: str, ours: str) -> bool:
 
 _OF_ADMINISTRATION: Final = (
     Difference(
-        name="a partition that is named twice is answered once",
-        reason="So that no small request has a huge answer.",
+        name="What is named twice is answered once: partitions",
         story=r"nonsense\.any\[api=(ElectLeaders|OffsetDelete|AlterPartitionReassignments)\]",
         kafka=r"(?P<what>[.\w]+: twice the same -> ).*",
         ours=r"(?P<what>[.\w]+: twice the same -> ).*",
         also=_is_said_once,
     ),
     Difference(
-        name="a cursor behind the last partition that there can be",
-        reason="Kafka's next cursor has overflown.",
+        name="A cursor behind the last partition that there can be",
         story=r"nonsense\.any\[api=DescribeTopicPartitions\]",
         kafka=r"(?P<what>cursor.partition_index=2147483647 -> .*) next_cursor=\{.*-\d+\}\}",
         ours=r"(?P<what>cursor.partition_index=2147483647 -> .*)\}",
     ),
     Difference(
-        name="ids of members have at most 249 characters",
-        reason="They are kept in memory, and any client may send them.",
+        name="What a member sends is bounded",
         story=r"nonsense\.any\[api=ConsumerGroupHeartbeat\]",
         kafka=r"(?P<what>(member|instance|rack)_id=300 characters -> )\{error_code=(NONE|GROUP_).*",
         ours=r"(?P<what>(member|instance|rack)_id=300 characters -> )\{error_code=INVALID_REQ.*",
     ),
     Difference(
-        name="defaults in other settings",
-        reason="log.retention.ms has a default here, and in Kafka log.retention.hours has. Kafka"
-        " sets min.insync.replicas for the cluster when it formats the metadata (KIP-966).",
+        name="Some defaults belong to other settings",
         story=r"settings\..*",
         kafka=r"settings of .*",
         ours=r"settings of .*",
         also=_is_same_but_for_defaults,
     ),
     Difference(
-        name="no broker has settings of loggers",
-        reason="The log of Odradek is Python's; its levels are options of the program.",
+        name="A broker has no loggers whose levels could be changed",
         story=r"(group_)?settings\.listed.*",
         kafka=r"(?P<what>resources of \[8?\] v1 -> NONE) 8 '1'(?P<rest>.*)",
         ours=r"(?P<what>resources of \[8?\] v1 -> NONE)(?P<rest>.*)",
     ),
     Difference(
-        name="an operation on a setting that does not exist",
-        reason="Kafka answers UNKNOWN_SERVER_ERROR (a null pointer).",
+        name="An operation that does not exist is INVALID_REQUEST",
         story=r"(group_settings\.refused_changes.*|nonsense\.any\[api=IncrementalAlterConfigs\])",
         kafka=r"(?P<what>change .* 9 '1' .* -> \w+ '\w+' )UNKNOWN_SERVER_ERROR"
         r"|(?P<n>.*config_operation=-?\d+ -> .*error_code=)UNKNOWN_SERVER_ERROR(?P<rest> .*)",
@@ -462,30 +396,25 @@ _OF_ADMINISTRATION: Final = (
         r"|(?P<n>.*config_operation=-?\d+ -> .*error_code=)INVALID_REQUEST(?P<rest> .*)",
     ),
     Difference(
-        name="a topic that is only validated has no id",
-        reason="Kafka chooses one and forgets it.",
+        name="A topic that is only validated has no id",
         story=r"(topic_requests\.create\[version=7,only_checked=true\]|compression\.settings)",
         kafka=r"(?P<what>create .* NONE \d/1) id (?P<rest>.*)",
         ours=r"(?P<what>create .* NONE \d/1) no id (?P<rest>.*)",
     ),
     Difference(
-        name="a partition that is to be elected twice is answered once",
-        reason="So that no small request has a huge answer.",
+        name="What is named twice is answered once: elections",
         story=r"administration\.elections.*",
         kafka=r"(?P<what>elect \d .*partition_result=\[)(?P<once>\{.*?\}) (?P=once)(?P<rest>.*)",
         ours=r"(?P<what>elect \d .*?partition_result=\[)(?P<once>\{.*?\})(?P<rest>.*)",
     ),
     Difference(
-        name="a topic without name and id is refused alone",
-        reason="Kafka answers UNKNOWN_SERVER_ERROR (a null pointer), for the whole request.",
+        name="A topic without name and id is refused alone",
         story=r"administration\.metadata.*",
         kafka=r"(?P<what>metadata of None/zero .* -> ).*UNKNOWN_SERVER_ERROR.*",
         ours=r"(?P<what>metadata of None/zero .* -> )NONE .*error_code=INVALID_REQUEST name=None.*",
     ),
     Difference(
-        name="an invalid name does not spoil the answer about other topics",
-        reason="DescribeTopicPartitions answers UNKNOWN_SERVER_ERROR for all topics in Kafka, if"
-        " one has a name that no topic may have and metrics of topics are counted.",
+        name="A name that no topic may have is refused alone",
         story=r"(topic_requests\.topic_partitions|nonsense\.any\[api=DescribeTopicPartitions\])",
         kafka=r"(?P<what>(partitions of .*|topics\.name=.*) -> ).*UNKNOWN_SERVER_ERROR.*",
         ours=r"(?P<what>(partitions of .*|topics\.name=.*) -> ).*INVALID_TOPIC_EXCEPTION.*",

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
+from odradek.broker.api import APIS
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.schema import FieldType
 from tests.broker.largest import Full, Path, array_paths, largest_request
 

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
+from odradek.broker.api import APIS
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from tests.broker.largest import array_paths
 from tests.judge.catalogue import catalogue
 from tests.judge.judging import recorded

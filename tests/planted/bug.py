@@ -1,10 +1,12 @@
-"""A known bug, planted: the line that is removed, and the tests that must fail."""
+"""A known bug, planted: the statement that prevents it, and the tests that must fail without it."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.planted.places import Place
+from tests.planted.source import Stale, source
 from tests.simulation.fixed import Fixed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -15,55 +17,47 @@ NUMBER: Final = re.compile(r"(KAFKA-|KIP-|(Redpanda|YDB|KoP) #)[0-9]+")
 class Planted:
     """A bug to plant.
 
-    `bug` has the numbers of the bug in other projects' lists, or describes it. In `file`, `old` is
-    replaced by `new`. Then one of `tests` (pytest node ids) must fail, or the tests would miss it.
-    With a `seed`, the simulation of that seed with three brokers must find the bug as well. `fixed`
-    has the kinds of fault and the settings that reach the bug.
+    `bug` has the numbers of the bug in other projects' lists, or describes it.
+
+    `where` names a function, a class or a constant of the product: `Partition.update_visible`. If
+    others have the same name, the end of the module's name stands before it: `txn.state.decide`.
+
+    `old` is in there once, and `new` is planted in its place. `old` is one of these:
+
+    - whole statements, one or several that follow each other. Without `new` they are removed.
+    - a header without its body: `if offset < end:`. `new` is another one: `if False:`.
+    - an expression, or an argument `name=value`. Without `new`, an argument or an element of a
+      list is removed.
+
+    Both are compared as syntax trees, so line breaks, comments, brackets and quotes make no
+    difference. The less of a function `old` has, the fewer changes of the function break it.
+
+    Then one of `tests` (pytest node ids) must fail, or the tests would miss the bug. With a `seed`,
+    the simulation of that seed with three brokers must find it as well. `fixed` has the kinds of
+    fault and the settings that reach the bug.
     """
 
     bug: str
-    file: str
+    where: str
     old: str
-    new: str
+    new: str = ""
     tests: tuple[str, ...]
     seed: int | None = None
     fixed: Fixed | None = None
-
-    @property
-    def simulation(self) -> tuple[str, ...] | None:
-        """The words of `scripts/simulate` that run the seed; None without one."""
-        return None if self.seed is None else simulation_of(self.seed, self.fixed)
 
     @property
     def numbers(self) -> tuple[str, ...]:
         """The numbers of the bug in other projects' lists; none for a bug of this project."""
         return tuple(part for part in self.bug.split(", ") if NUMBER.match(part))
 
-    @property
-    def occurrences(self) -> int:
-        """The number of times that `old` is in the file: 1, or the table is stale."""
-        return (ROOT / self.file).read_text().count(self.old)
+    def place(self) -> Place:
+        """Return the place of the bug in the product. Raise `Stale` if there is not just one."""
+        try:
+            return source(ROOT).place(self.where, self.old, self.new)
+        except Stale as error:
+            raise Stale(f"{self.bug}: {error}") from None
 
-    def plant(self, root: Path) -> str:
-        """Put the bug into the copy of the project in `root`. Return the file's original text."""
-        path = root / self.file
-        sound = path.read_text()
-        assert sound.count(self.old) == 1, f"{self.bug}: {self.file} has changed"
-        write_module(path, sound.replace(self.old, self.new))
-        return sound
-
-
-def simulation_of(seed: int, fixed: Fixed | None) -> tuple[str, ...]:
-    """Return the words of `scripts/simulate` that run a seed with three brokers."""
-    words = [] if fixed is None else fixed.words()
-    return ("--seed", str(seed), "--brokers", "3", *words)
-
-
-def write_module(path: Path, text: str) -> None:
-    """Write a module, and remove its compiled form.
-
-    Python would take two versions of a file within one second for the same version.
-    """
-    path.write_text(text)
-    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-        compiled.unlink()
+    def simulation(self, seed: int) -> tuple[str, ...]:
+        """Return the words of `scripts/simulate` that run a seed with three brokers."""
+        words = [] if self.fixed is None else self.fixed.words()
+        return ("--seed", str(seed), "--brokers", "3", *words)

@@ -16,15 +16,18 @@ from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.disk import DISK_BUGS
 from tests.planted.files import FILE_BUGS
 from tests.planted.groups import GROUP_BUGS
+from tests.planted.lane import LANE_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.made_anew import MADE_ANEW_BUGS
 from tests.planted.members import MEMBER_BUGS
 from tests.planted.metadata import METADATA_BUGS
 from tests.planted.ours import OUR_BUGS
+from tests.planted.pins import PIN_BUGS
 from tests.planted.positions import POSITION_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
+from tests.planted.serializers import SERIALIZER_BUGS
 from tests.planted.sink import SINK_BUGS
 
 BUGS: Final = (
@@ -32,6 +35,7 @@ BUGS: Final = (
     *COMPLETION_BUGS,
     *CONSUMER_GROUP_BUGS,
     *GROUP_BUGS,
+    *LANE_BUGS,
     *LOG_BUGS,
     *DISK_BUGS,
     *PRODUCERS_BUGS,
@@ -44,8 +48,10 @@ BUGS: Final = (
     *ASYNCIO_BUGS,
     *COMMIT_ORDER_BUGS,
     *POSITION_BUGS,
+    *PIN_BUGS,
     *ADMINISTRATION_BUGS,
     *MADE_ANEW_BUGS,
+    *SERIALIZER_BUGS,
     *SINK_BUGS,
     *FILE_BUGS,
 )

@@ -2,19 +2,19 @@
 
 from typing import Final
 
+from tests.planted import reach
 from tests.planted.bug import Planted
 
 FORMATS: Final = "tests/broker/test_data_format.py::test_"
 
 LOST: Final = "tests/simulation/test_lost_logs.py::test_"
-LOGS: Final = "broker/cluster/topic_logs.py"
 
 DISK_BUGS: Final = (
     Planted(
         bug="an only log that is lost is made anew without a word",
-        file=LOGS,
-        old="            if was_made and not self._partitions.directories.is_given_up(where):\n",
-        new="            if False:\n",
+        where="LocalTopicLogs._is_here",
+        old="if was_made and not self._partitions.directories.is_given_up(where):",
+        new="if False:",
         tests=(
             f"{LOST}an_only_log_that_is_lost_is_offline_and_not_made_anew_empty",
             f"{LOST}the_only_replica_in_a_cluster_is_not_made_anew_either",
@@ -22,36 +22,72 @@ DISK_BUGS: Final = (
     ),
     Planted(
         bug="a directory that has lost its segments counts as a log",
-        file="broker/storage/lost.py",
-        old="    if offsets_in(names, LOG):\n",
-        new="    if True:\n",
+        where="lost.has_log",
+        old="if offsets_in(names, LOG):",
+        new="if True:",
         tests=(f"{LOST}an_only_log_that_is_lost_is_offline_and_not_made_anew_empty",),
     ),
     Planted(
         bug="a replica that led last leads again without its log",
-        file=LOGS,
-        old="        sets = (*partition.isr, *partition.elr) or (partition.last_leader,)\n",
-        new="        sets = (*partition.isr, *partition.elr)\n",
+        where="LocalTopicLogs._is_here",
+        old="(*partition.isr, *partition.elr) or (partition.last_leader,)",
+        new="(*partition.isr, *partition.elr)",
         tests=(
-            "tests/broker/cluster/test_topic_logs.py::"
+            "tests/broker/cluster/test_left_replicas.py::"
             "test_a_replica_that_led_last_does_not_lead_with_a_log_that_is_lost",
         ),
     ),
     Planted(
         bug="a power failure explains that a log is lost which was on disk",
-        file=LOGS,
-        old="        elif self._partitions.lacks_records and not was_made:\n",
-        new="        elif self._partitions.lacks_records:\n",
+        where="LocalTopicLogs._is_here",
+        old="not was_made",
+        new="True",
         tests=(f"{LOST}a_power_failure_does_not_explain_that_a_log_is_lost_which_was_on_disk",),
     ),
     Planted(
+        bug="an only replica that was never noted waits for a person although no power was lost",
+        where="LocalTopicLogs._is_here",
+        old="not self._made_logs.is_first_run",
+        new="False",
+        tests=(
+            "tests/broker/cluster/test_left_replicas.py::"
+            "test_a_replica_that_no_crash_let_be_noted_is_made_if_no_other_is_whole",
+        ),
+        seed=35,
+        fixed=reach.GROUPS,
+    ),
+    Planted(
+        bug="records count before it is noted that their log was made",
+        where="Leader.update_visible",
+        old="if marks.may_move():",
+        new="if True:",
+        tests=(
+            "tests/broker/cluster/test_topic_logs.py::"
+            "test_nothing_is_acknowledged_before_it_is_noted_that_its_log_was_made",
+        ),
+    ),
+    Planted(
         bug="a log is noted as made before its name is on disk",
-        file="broker/partitions/directories.py",
-        old="                await self._disk.fsync_dir(directory)\n"
-        "                there.append(directory)\n"
-        "        if there:\n"
-        "            await self.sync()\n",
-        new="                there.append(directory)\n",
+        where="PartitionDirectories.flush_names",
+        old=(
+            "async def flush_one(directory: str) -> None:\n"
+            "    with contextlib.suppress(OSError):  # its topic was deleted, say\n"
+            "        await self._disk.fsync_dir(directory)\n"
+            "        there.append(directory)\n"
+            "\n"
+            "async with trio.open_nursery() as nursery:\n"
+            "    for directory in directories:\n"
+            "        nursery.start_soon(flush_one, directory)\n"
+            "if there:\n"
+            "    await self.sync()"
+        ),
+        new=(
+            "async def flush_one(directory: str) -> None:\n"
+            "    with contextlib.suppress(OSError):  # its topic was deleted, say\n"
+            "        there.append(directory)\n"
+            "\n"
+            "there += directories"
+        ),
         tests=(
             "tests/broker/cluster/test_topic_logs.py::"
             "test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered",
@@ -59,16 +95,15 @@ DISK_BUGS: Final = (
     ),
     Planted(
         bug="a replica that moved away and came back is taken for lost",
-        file=LOGS,
-        old="        self._made_logs.gone(topic.topic_id, indexes)\n",
-        new="",
+        where="LocalTopicLogs.delete",
+        old="self._made_logs.note_gone(topic.topic_id, indexes)",
         tests=(f"{LOST}a_log_that_was_deleted_or_moved_away_may_be_made_again",),
     ),
     Planted(
         bug="a lost log begins anew in a rebuild without being told",
-        file="broker/inspect/rebuild.py",
-        old="        if not (partition.has_segment or wishes.make_missing):\n",
-        new="        if False:\n",
+        where="plan_rebuild",
+        old="if not (partition.has_segment or wishes.make_missing):",
+        new="if False:",
         tests=(
             "tests/broker/inspect/test_rebuild.py::"
             "test_directories_that_contradict_each_other_are_refused",
@@ -76,9 +111,9 @@ DISK_BUGS: Final = (
     ),
     Planted(
         bug="a data directory of a newer format is opened",
-        file="broker/storage/data_format.py",
-        old="    if number > FORMAT:\n",
-        new="    if number < 0:\n",
+        where="data_format._check",
+        old="if number > FORMAT:",
+        new="if number < 0:",
         tests=(f"{FORMATS}a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes",),
     ),
 )

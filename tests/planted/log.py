@@ -5,17 +5,6 @@ from typing import Final
 from tests.planted import reach
 from tests.planted.bug import Planted
 
-FETCH: Final = "broker/api/fetch_reading.py"
-MARKS: Final = "broker/partitions/marks.py"
-READS: Final = "broker/partitions/reads.py"
-PARTITION: Final = "broker/partitions/partition.py"
-PRODUCERS: Final = "broker/storage/producers.py"
-READING: Final = "broker/storage/reading.py"
-LOG: Final = "broker/storage/log.py"
-CLEANER: Final = "broker/storage/compaction/cleaner.py"
-PLAN: Final = "broker/storage/compaction/plan.py"
-KEPT: Final = "broker/storage/compaction/transactions.py"
-
 LOGS: Final = "tests/broker/storage/test_known_bugs.py::test_"
 SESSIONS: Final = "tests/broker/api/test_fetch_sessions.py::test_"
 READ: Final = "tests/broker/storage/test_reading.py::test_"
@@ -33,241 +22,208 @@ TORN: Final = "tests/broker/storage/test_crashes.py::test_"
 LOG_BUGS: Final = (
     Planted(
         bug="damage in an older segment removes the later ones",
-        file="broker/storage/damage.py",
-        old="was_durable or (self.same_boot and not is_torn) or",
-        new="was_durable or",
+        where="Rules.is_damage",
+        old="self.same_boot and not is_torn",
+        new="False",
         tests=(f"{DAMAGE}every_byte_that_is_flipped_after_a_kill_is_noticed",),
     ),
     Planted(
         bug="an ordinary power failure is taken for damage",
-        file="broker/partitions/partitions.py",
-        old="is_same_boot = boot_id is not None and boot_id == self._last_run.boot_id",
-        new="is_same_boot = boot_id is not None",
+        where="RunNotes._is_all_here",
+        old="boot_id == self._last_run.boot_id",
+        new="True",
         tests=(f"{TORN}a_crash_at_every_operation_loses_and_invents_nothing",),
     ),
     Planted(
         bug="a reboot makes a torn write of known damage",
-        file="broker/partitions/partitions.py",
-        old="same_boot=self._is_all_here or is_suspect,\n            read_all=is_suspect,\n",
-        new="same_boot=self._is_all_here,\n",
+        where="RunNotes.rules",
+        old=(
+            "Rules(same_boot=self._is_all_here or is_suspect, read_all=is_suspect, "
+            "others=others, lacks_records=self.lacks_records)"
+        ),
+        new="Rules(same_boot=self._is_all_here, others=others, lacks_records=self.lacks_records)",
         tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),
     ),
     Planted(
         bug="KAFKA-10702",
-        file=PRODUCERS,
-        old="""        if first_offset == NO_OFFSET:
-            return None
-        entry.first_offset = NO_OFFSET
-""",
-        new="""        if first_offset == NO_OFFSET:
-            return EndedTransaction(producer_id, offset, offset, offset + 1)
-        entry.first_offset = NO_OFFSET
-""",
+        where="Producers.add_marker",
+        old="return None",
+        new="return EndedTransaction(producer_id, offset, offset, offset + 1)",
         tests=(f"{READERS}a_transaction_without_records_here_is_in_no_index",),
     ),
     Planted(
         bug="the aborted list must be sorted by first offset",
-        file="broker/storage/reading.py",
-        old="""            found.sort(key=attrgetter("first_offset"))
-""",
-        new="",
+        where="LogReader.aborted",
+        old='found.sort(key=attrgetter("first_offset"))',
         tests=(f"{READERS}aborted_transactions_are_sorted_by_their_first_offset",),
     ),
     Planted(
         bug="the marker counts once it is below the high watermark",
-        file=PRODUCERS,
-        old="        self._ended[offset] = first_offset\n",
-        new="",
+        where="Producers.add_marker",
+        old="self._ended[offset] = first_offset",
         tests=(f"{READERS}a_marker_that_is_not_on_disk_yet_lets_nobody_read_on",),
         seed=1,
         fixed=reach.ELECTIONS,
     ),
     Planted(
         bug="KAFKA-9807",
-        file=MARKS,
-        old="first_unstable < high_watermark:",
-        new="first_unstable < self.high_watermark:",
+        where="Marks.move",
+        old="first_unstable < high_watermark",
+        new="first_unstable < self.high_watermark",
         tests=(f"{READERS}no_moment_shows_a_transaction_that_begins_at_the_high_watermark",),
     ),
     Planted(
         bug="KAFKA-5376, KoP #1283",
-        file=FETCH,
-        old="                await news.wait()\n",
-        new="""\
-                await news.wait()
-            import dataclasses
-
-            request = dataclasses.replace(request, isolation_level=0)
-""",
+        where="fetch_polling.poll",
+        old="is_over = wait.cancelled_caught",
+        new=(
+            "import dataclasses\n"
+            "\n"
+            "request = dataclasses.replace(request, isolation_level=0)\n"
+            "is_over = wait.cancelled_caught"
+        ),
         tests=(
             f"{TOGETHER}a_reader_that_waits_across_the_end_of_a_transaction_learns_how_it_ended",
         ),
     ),
     Planted(
         bug="KAFKA-5376, KoP #1283",
-        file=READING,
-        old="""\
-        while True:
-            found: list[AbortedTxn] = []
-""",
-        new="""\
-        while True:
-            return ()
-            found: list[AbortedTxn] = []
-""",
+        where="LogReader.aborted",
+        old="found: list[AbortedTxn] = []",
+        new="return ()\nfound: list[AbortedTxn] = []",
         tests=(
             f"{TOGETHER}a_reader_that_waits_across_the_end_of_a_transaction_learns_how_it_ended",
         ),
     ),
     Planted(
         bug="Redpanda #10671, Redpanda #28360, Redpanda #29796",
-        file=PARTITION,
-        old="""\
-        self.leader_epoch = lead.leader_epoch
-        self.update_visible()
-""",
-        new="""\
-        self.leader_epoch = lead.leader_epoch
-        self.marks.high_watermark = self.marks.last_stable_offset = self.log_end_offset
-""",
+        where="Partition.begin_lead",
+        old="self.update_visible()",
+        new="self.marks.high_watermark = self.marks.last_stable_offset = self.log_end_offset",
         tests=(f"{LOGS}no_read_shows_more_than_what_is_applied",),
     ),
     Planted(
         bug="Redpanda #7819",
-        file=READING,
-        old="""\
-                    if index.collect(from_offset, to_offset, found):
-                        break
-""",
-        new="""\
-                    index.collect(from_offset, to_offset, found)
-                    break
-""",
+        where="LogReader.aborted",
+        old="if index.collect(from_offset, to_offset, found):\n    break",
+        new="index.collect(from_offset, to_offset, found)\nbreak",
         tests=(f"{LOGS}records_and_the_aborted_transactions_among_them_agree_at_every_seam",),
     ),
     Planted(
         bug="KAFKA-7866",
-        file=LOG,
-        old="""\
-        self.saver.write_snapshot()
-        segment = Segment(self.files, self.directory, self.log_end_offset)
-""",
-        new="""\
-        segment = Segment(self.files, self.directory, self.log_end_offset)
-        self.segments.append(segment)
-        sealed, self.active = self.active, segment
-        self.saver.write_snapshot()
-        self.active = sealed
-        self.segments.pop()
-""",
+        where="Log.roll",
+        old=(
+            "self.saver.write_snapshot()\n"
+            "segment = Segment(self.files, self.directory, self.log_end_offset)"
+        ),
+        new=(
+            "segment = Segment(self.files, self.directory, self.log_end_offset)\n"
+            "self.segments.append(segment)\n"
+            "sealed, self.active = self.active, segment\n"
+            "self.saver.write_snapshot()\n"
+            "self.active = sealed\n"
+            "self.segments.pop()"
+        ),
         tests=(f"{DISKS}a_full_disk_while_rolling_leaves_the_log_as_it_was",),
     ),
     Planted(
         bug="KAFKA-12153",
-        file="broker/storage/good_batches.py",
-        old="""\
-            if not crc_is_good(batch, header):
-                return
-""",
-        new="",
+        where="good_batches.good_batches",
+        old="if not crc_is_good(batch, header):",
+        new="if False:",
         tests=(f"{LOGS}the_torn_batch_of_an_open_transaction_leaves_nothing_open",),
     ),
     Planted(
         bug="KAFKA-8351, KAFKA-6854",
-        file=KEPT,
-        old="            self._seen.add(header.producer_id)\n",
-        new="            pass\n",
+        where="Transactions.see",
+        old="self._seen.add(header.producer_id)",
         tests=(f"{COMPACTED_TRANSACTIONS}a_marker_stays_as_long_as_its_data",),
     ),
     Planted(
         bug="KAFKA-13727, KAFKA-8351, KAFKA-6854",
-        file=CLEANER,
-        old="            self._new.aborted.append(entries[number])\n",
-        new="            pass\n",
+        where="Writer.keep_aborted",
+        old="self._new.indexes.aborted.append(entries[number])",
         tests=(f"{COMPACTION}a_small_map_takes_several_passes",),
     ),
     Planted(
         bug="KAFKA-13194",
-        file=PLAN,
-        old="        return segment.next_offset <= stable_offset and is_old\n",
-        new="        return segment.base_offset <= stable_offset and is_old\n",
+        where="plan.may_be_compacted",
+        old="segment.next_offset <= stable_offset",
+        new="segment.base_offset <= stable_offset",
         tests=(f"{COMPACTION}nothing_at_or_above_the_last_stable_offset_is_touched",),
     ),
     Planted(
         bug="KAFKA-9065",
-        file=CLEANER,
-        old="is_last = header.next_offset == self._end_of_group or transactions.",
-        new="is_last = transactions.",
+        where="Cleaner._kept",
+        old="header.next_offset == self._end_of_group",
+        new="False",
         tests=(f"{COMPACTION}loading_ends_where_the_tail_was_compacted_away",),
     ),
     Planted(
         bug="KAFKA-5522",
-        file=READS,
-        old="return partition.last_stable_offset if read_committed else partition.high_watermark",
-        new="return partition.high_watermark",
+        where="Marks.end_for",
+        old="self.last_stable_offset if read_committed else self.high_watermark",
+        new="self.high_watermark",
         tests=(f"{READ}a_time_in_an_open_transaction_is_not_found_by_a_committed_reader",),
     ),
     Planted(
         bug="a partition whose records were returned is first again in its session",
-        file="broker/api/fetch.py",
-        old="                session.to_the_end(place)\n",
-        new="                pass\n",
+        where="_news_answer",
+        old="session.to_the_end(place)",
         tests=(f"{SESSIONS}partitions_take_turns_where_an_answer_has_room_for_one",),
     ),
     Planted(
         bug="an error is answered once in a fetch session",
-        file="broker/api/fetch.py",
-        old="        or _is_urgent(data)\n",
-        new="",
+        where="SessionPlace.has_not_told",
+        old="is_urgent(data)",
+        new="False",
         tests=(f"{SESSIONS}an_error_is_answered_each_time_until_it_is_gone",),
     ),
     Planted(
         bug="a fetch is answered in the order of the request, whatever was not found",
-        file="broker/api/fetch.py",
-        old="ranked[NOT_FOUND.get(each[3].error_code, 0)].append(each)",
-        new="ranked[0].append(each)",
+        where="in_order",
+        old="NOT_FOUND.get(each[3].error_code, 0)",
+        new="0",
         tests=(f"{SESSIONS}what_is_not_found_is_last_in_an_answer_and_in_the_session_that_begins",),
     ),
     Planted(
         bug="a partition that a fetch lists twice is read twice",
-        file="broker/api/fetch.py",
-        old="readings[topic.topic, topic.topic_id, reading.wanted.partition] = reading",
-        new="readings[topic.topic, topic.topic_id, len(readings)] = reading",
+        where="_everything",
+        old="topic.topic, topic.topic_id, reading.wanted.partition",
+        new="topic.topic, topic.topic_id, len(readings)",
         tests=(f"{SESSIONS}what_is_listed_twice_is_answered_once_as_it_is_listed_last",),
     ),
     Planted(
         bug="a fetch with a topic that is not there is answered at once, again and again",
-        file="broker/api/fetch_reading.py",
-        old="    return reading.was_there\n",
-        new="    return True\n",
+        where="_ends_wait",
+        old="return reading.was_there",
+        new="return True",
         tests=(f"{SESSIONS}a_topic_that_is_not_there_does_not_end_the_wait_for_the_others",),
     ),
     Planted(
         bug="a fetch takes any epoch but -1 for one that the client knows",
-        file="broker/api/fetch_reading.py",
-        old="check_leader_epoch(found, max(NOT_SAID, self.wanted.current_leader_epoch))",
-        new="check_leader_epoch(found, self.wanted.current_leader_epoch)",
+        where="Reading.look_up",
+        old="max(NOT_SAID, self.wanted.current_leader_epoch)",
+        new="self.wanted.current_leader_epoch",
         tests=(f"{SESSIONS}any_negative_leader_epoch_of_a_fetch_is_none",),
     ),
     Planted(
         bug="a session does not hear of a log start that has moved",
-        file="broker/partitions/maintenance.py",
-        old="self._partition.marks.readers.notify()",
-        new="pass",
+        where="Maintenance.delete_before",
+        old="self._marks.readers.notify()",
         tests=(f"{SESSIONS}deleted_records_are_news_of_the_log_start",),
     ),
     Planted(
         bug="a fetch waits on although its session goes on without it",
-        file="broker/partitions/fetch_sessions.py",
-        old="session.wake()  # an earlier fetch",
-        new="pass  # an earlier fetch",
+        where="FetchSessions.go_on",
+        old="session.wake()",
         tests=(f"{SESSIONS}a_fetch_ends_when_its_session_goes_on_elsewhere",),
     ),
     Planted(
         bug="a recompressed batch has another sequence, so a retry after a failover is refused",
-        file="broker/storage/recompression.py",
-        old="    made[:HEADER_BYTES] = batch[:HEADER_BYTES]\n",
-        new="    made[:HEADER_BYTES] = batch[:HEADER_BYTES]\n    made[53:57] = bytes(4)\n",
+        where="recompressed",
+        old="made[HEADER_BYTES:] = payload",
+        new="made[53:57] = bytes(4)\nmade[HEADER_BYTES:] = payload",
         tests=(
             f"{RECOMPRESSED}everything_but_the_codec_stays",
             f"{COMPRESSION}a_retry_after_a_failover_is_recognised_by_its_sequence",
@@ -275,9 +231,9 @@ LOG_BUGS: Final = (
     ),
     Planted(
         bug="a recompressed batch is no longer part of its transaction",
-        file="protocol/batch.py",
-        old="[0] & ~CODEC_MASK\n    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | codec)",
-        new="[0] & 0\n    _INT16.pack_into(batch, _ATTRIBUTES_START, attributes | codec)",
+        where="set_codec",
+        old="~CODEC_MASK",
+        new="0",
         tests=(
             f"{RECOMPRESSED}everything_but_the_codec_stays",
             f"{COMPRESSION}transactions_are_whole_while_the_type_changes_and_leaders_are_killed",

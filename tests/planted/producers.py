@@ -2,11 +2,8 @@
 
 from typing import Final
 
+from tests.planted import reach
 from tests.planted.bug import Planted
-
-PRODUCERS: Final = "broker/storage/producers.py"
-LOG: Final = "broker/storage/log.py"
-OPENING: Final = "broker/storage/recovery.py"
 
 SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
 RECOVERY: Final = "tests/broker/storage/test_recovery.py::test_"
@@ -18,9 +15,9 @@ BACKGROUND: Final = "tests/broker/partitions/test_background.py::test_"
 PRODUCERS_BUGS: Final = (
     Planted(
         bug="a producer with an open transaction makes room for another one",
-        file=PRODUCERS,
-        old="            if not entry.has_open_transaction:\n                return entry\n",
-        new="            return entry\n",
+        where="Producers._longest_idle",
+        old="if not entry.has_open_transaction:",
+        new="if True:",
         tests=(
             f"{SEQUENCES}a_producer_with_an_open_transaction_never_goes_and_a_newcomer_is_refused_"
             "for_now",
@@ -28,9 +25,8 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="a transactional id is made although there is no room",
-        file="broker/txn/coordinator.py",
-        old="            await self._room.make(transactional_id)\n",
-        new="",
+        where="TransactionCoordinator.init_producer_id",
+        old="await self._room.make(transactional_id)",
         tests=(
             "tests/broker/txn/test_room_for_ids.py::"
             "test_made_up_transactional_ids_do_not_take_more_and_more_memory",
@@ -38,9 +34,9 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="the partitions of open transactions take any memory",
-        file="broker/txn/tenure.py",
-        old=" + partitions * PARTITION_BYTES\n",
-        new="\n",
+        where="TransactionTenure.count",
+        old="size_of(entry.transactional_id) + partitions * PARTITION_BYTES",
+        new="size_of(entry.transactional_id)",
         tests=(
             "tests/broker/txn/test_room_for_ids.py::"
             "test_the_partitions_of_open_transactions_do_not_take_more_and_more_memory",
@@ -48,24 +44,29 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="tasks that wait for a producer id block do not learn that there is none",
-        file="broker/txn/producer_ids.py",
-        old="            if refill.failure is not None:\n",
-        new="            if False:\n",
+        where="ProducerIds.refill",
+        old="if refill.failure is not None:",
+        new="if False:",
         tests=(f"{PRODUCER_IDS}all_that_wait_for_a_block_share_its_failure",),
     ),
     Planted(
         bug="a producer id block is taken twice",
-        file="broker/txn/producer_ids.py",
-        old="succeeded, _ = await self._meta.txn([",
-        new="from odradek.broker.guarded_write import guarded_write\n"
-        "            succeeded, _ = await guarded_write(self._meta, [",
+        where="ProducerIds._claim_block",
+        old=('succeeded, _ = await self._meta.txn([claim], {PRODUCER_IDS_KEY: b"%d" % following})'),
+        new=(
+            "from odradek.broker.cluster.guarded_write import guarded_write\n"
+            "succeeded, _ = await guarded_write(self._meta, [claim], {PRODUCER_IDS_KEY: "
+            'b"%d" % following})'
+        ),
         tests=(
             f"{PRODUCER_IDS}a_block_whose_claim_was_lost_is_not_taken_for_that_of_a_faster_broker",
         ),
+        seed=2,
+        fixed=reach.ID_BLOCKS,
     ),
     Planted(
         bug="KAFKA-14884",
-        file=PRODUCERS,
+        where="Producers._check_still_verified",
         old="if last_marker != verified_after and not is_open:",
         new="if False:",
         tests=(
@@ -75,34 +76,27 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-14884",
-        file="broker/api/produce.py",
-        old="            verified_after=batch.verified_after,\n",
-        new="",
+        where="request_appends._append",
+        old="verified_after=batch.verified_after",
         tests=(f"{OVERTAKEN}a_batch_whose_admission_a_marker_has_overtaken_is_refused",),
     ),
     Planted(
         bug="KAFKA-14884",
-        file="broker/group/tenure.py",
-        old="                    verified_after=verified_after,\n",
-        new="",
+        where="Runtime.append",
+        old="verified_after=producer.verified_after",
         tests=(f"{OVERTAKEN}offsets_whose_admission_a_marker_has_overtaken_are_refused",),
     ),
     Planted(
         bug="KAFKA-9144",
-        file=PRODUCERS,
-        old="""        entry.last_marker_offset = offset
-        entry.last_timestamp_ms = timestamp_ms
-        entry.updated_ms = now_ms
-""",
-        new="""        entry.last_marker_offset = offset
-""",
+        where="Producers.add_marker",
+        old="entry.last_timestamp_ms = timestamp_ms\nentry.updated_ms = now_ms",
         tests=(f"{SEQUENCES}a_marker_is_a_sign_of_life",),
     ),
     Planted(
         bug="KAFKA-9144",
-        file=PRODUCERS,
-        old="entry.updated_ms < limit_ms and not entry.has_open_transaction\n",
-        new="entry.updated_ms < limit_ms\n",
+        where="Producers.expire",
+        old="not entry.has_open_transaction",
+        new="True",
         tests=(
             f"{SEQUENCES}producers_expire_by_the_time_they_were_last_heard_of_and_not_while_"
             "something_is_open",
@@ -110,9 +104,9 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="Redpanda #3038, Redpanda #3039",
-        file=PRODUCERS,
-        old="WINDOW: Final = 5",
-        new="WINDOW: Final = 1",
+        where="WINDOW",
+        old="5",
+        new="1",
         tests=(
             f"{SEQUENCES}each_of_the_last_five_batches_is_recognised_and_an_older_one_is_"
             "out_of_order",
@@ -121,89 +115,72 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="Redpanda #22687",
-        file=PRODUCERS,
-        old="""                transaction_version == TRANSACTION_VERSION_2
-                and header.is_transactional
-                and header.base_sequence != 0
-""",
-        new="""                header.base_sequence != 0
-""",
+        where="Producers.check_client",
+        old=(
+            "if transaction_version == TRANSACTION_VERSION_2 and header.is_transactional "
+            "and header.base_sequence != 0:"
+        ),
+        new="if header.base_sequence != 0:",
         tests=(f"{SEQUENCES}an_unknown_producer_may_begin_anywhere",),
     ),
     Planted(
         bug="KAFKA-5283 (sequences)",
-        file="protocol/batch.py",
-        old="def is_next_sequence(",
-        new="""def is_next_sequence(last: int, following: int) -> bool:
-    return following == last + 1
-
-
-def _sound_is_next_sequence(""",
+        where="is_next_sequence",
+        old="return following == add_sequence(last, 1)",
+        new="return following == last + 1",
         tests=(f"{SEQUENCES}sequences_begin_again_at_zero_after_the_last",),
     ),
     Planted(
         bug="KAFKA-7190",
-        file=OPENING,
-        old="            producers=await self._producers_before(first),\n",
-        new="            producers=Producers(),\n",
+        where="Recovery._from_the_start",
+        old="await self._producers_before(first)",
+        new="Producers()",
         tests=(f"{RECOVERY}producers_outlive_their_records_even_without_a_checkpoint",),
     ),
     Planted(
         bug="KAFKA-7298",
-        file=LOG,
-        old="        self.epochs.truncate_start(offset)\n",
-        new="""\
-        self.epochs.truncate_start(offset)
-        for known in list(self.producers.entries.values()):
-            if known.last_offset < offset:
-                del self.producers.entries[known.producer_id]
-""",
+        where="Log.begin_at",
+        old="self.epochs.truncate_start(offset)",
+        new=(
+            "self.epochs.truncate_start(offset)\n"
+            "for known in list(self.producers.entries.values()):\n"
+            "    if known.last_offset < offset:\n"
+            "        del self.producers.entries[known.producer_id]"
+        ),
         tests=(f"{LOGS}sequences_go_on_after_the_records_before_them_were_deleted",),
     ),
     Planted(
         bug="KAFKA-12520",
-        file=OPENING,
+        where="Recovery._remove_leftovers",
         old="if offset is not None and offset not in bases and offset != end_offset:",
         new="if offset is not None and offset < 0:",
         tests=(f"{RECOVERY}a_snapshot_from_beyond_the_end_is_removed_for_good",),
     ),
     Planted(
         bug="KAFKA-5829",
-        file=OPENING,
+        where="Recovery._remove_leftovers",
         old="if offset is not None and offset not in bases and offset != end_offset:",
         new="if offset is not None:",
         tests=(f"{RECOVERY}recovery_keeps_the_snapshots_that_it_may_need_once_more",),
     ),
     Planted(
         bug="Redpanda #5026",
-        file=PRODUCERS,
-        old="""\
-            entry.epoch = producer_epoch
-            entry.batches = ()
-""",
-        new="            entry.epoch = producer_epoch\n",
+        where="Producers.add_marker",
+        old="entry.batches = ()",
         tests=(f"{LOGS}a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_batch",),
     ),
     Planted(
         bug="Redpanda #8566, Redpanda #30003",
-        file="broker/storage/checkpoint.py",
-        old="""\
-        entry.first_offset,
-        entry.last_marker_offset,
-""",
-        new="""\
-        -1,
-        entry.last_marker_offset,
-""",
+        where="_packed",
+        old="*numbers, batches = fields",
+        new="*numbers, batches = fields\nnumbers[3] = -1",
         tests=(f"{LOGS}a_transaction_that_is_open_at_a_checkpoint_is_open_after_it",),
     ),
     Planted(
         bug="Redpanda #18198",
-        file="broker/partitions/partitions.py",
-        old="""\
-                expired = await Turns().do(silent)
-""",
-        new="                expired: list[int] = []\n",
+        where="Partitions._expire_producers",
+        old="expired = await Turns().do(silent)",
+        new="expired: list[int] = []",
         tests=(
             f"{BACKGROUND}silent_producers_are_forgotten_and_retention_goes_on_in_the_background",
         ),

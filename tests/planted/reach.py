@@ -23,10 +23,11 @@ LATE_IMAGES: Final = Fixed(faults=("Elected", "Elected", "Elected", "SlowWatches
 RESTARTS: Final = Fixed(faults=("Kill", "Stop", "SlowWatches"), settings=QUICK)
 HELD_LEASE: Final = {**QUICK, "broker.session.timeout.ms": "9000"}
 """A broker that is deaf to the metadata store keeps its lease meanwhile."""
-DEAF: Final = Fixed(faults=("Deaf", "LinkCut"), settings=HELD_LEASE)
-DEPOSED: Final = Fixed(
-    faults=("Deaf", "Deaf", "Deaf", "Elected"), settings=HELD_LEASE, clients=("late",)
+ELECTED_BACK: Final = Fixed(faults=("ElectedBack",), settings=QUICK, seconds=4.0)
+OVERLOOKED: Final = Fixed(
+    faults=("Overlooked",), settings={**QUICK, "broker.session.timeout.ms": "20000"}, seconds=12.0
 )
+DEPOSED: Final = Fixed(faults=("Deposed",), settings=HELD_LEASE, seconds=6.0, clients=("late",))
 GROUPS: Final = Fixed(
     faults=("PowerLoss", "Kill", "Resets", "Stall"), settings=QUICK, clients=("group",)
 )
@@ -49,7 +50,8 @@ SHARERS: Final = Fixed(
 CLOCKS: Final = Fixed(
     faults=("ClockJump", "ClockJump", "Kill"), settings=QUICK, seconds=6.0, clients=("members",)
 )
-ID_BLOCKS: Final = Fixed(faults=("LostAnswers",), seconds=12.0, clients=("ids",))
+ID_BLOCKS: Final = Fixed(faults=("LostClaims",), seconds=8.0, clients=("ids",))
+TWICE_CREATED: Final = Fixed(faults=("DiesCreating",), settings=QUICK, clients=("twice",))
 ROT_AND_POWER: Final = Fixed(
     faults=("BitFlip", "BitFlip", "PowerLoss"),
     settings={**QUICK, "log.roll.ms": "150", "log.scrub.interval.ms": "60000"},

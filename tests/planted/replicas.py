@@ -5,11 +5,6 @@ from typing import Final
 from tests.planted.bug import Planted
 
 LOG: Final = "broker/storage/log.py"
-MAINTENANCE: Final = "broker/partitions/maintenance.py"
-RECEIVED: Final = "broker/storage/received.py"
-RECOVERY: Final = "broker/storage/recovery.py"
-SAVING: Final = "broker/storage/saving.py"
-TRUNCATION: Final = "broker/storage/truncation.py"
 
 FOLLOWS: Final = "tests/broker/storage/test_received.py::test_"
 CUT: Final = "tests/broker/storage/test_truncation.py::test_"
@@ -20,46 +15,41 @@ SAVED: Final = "tests/broker/storage/test_saving.py::test_"
 REPLICA_BUGS: Final = (
     Planted(
         bug="KAFKA-4384",
-        file=RECEIVED,
+        where="received_batches",
         old="if not crc_is_good(batch, header):",
         new="if not crc_is_good(batch, header) and not batch:",
         tests=(f"{FOLLOWS}a_wrong_batch_is_refused_with_all_that_follow_it",),
     ),
     Planted(
         bug="a follower takes a batch of a fallen leader epoch",
-        file=RECEIVED,
-        old="    if epoch < latest_epoch:\n",
-        new="    if epoch < latest_epoch - 1:\n",
+        where="check_follows",
+        old="if epoch < latest_epoch:",
+        new="if epoch < latest_epoch - 1:",
         tests=(f"{FOLLOWS}a_wrong_batch_is_refused_with_all_that_follow_it",),
     ),
     Planted(
         bug="KAFKA-10706",
-        file=LOG,
-        old="""\
-        self.epochs.truncate_end(self.log_end_offset)
-        for header""",
-        new="        for header",
+        where="Log.append_replicated",
+        old="self.epochs.truncate_end(self.log_end_offset)",
         tests=(f"{FOLLOWS}an_epoch_in_which_nothing_was_written_gives_way_to_an_older_one",),
     ),
     Planted(
         bug="a follower's gaps are taken for lost batches after a kill",
-        file=LOG,
-        old='                self._disk.open(f"{self.directory}/{GAPS}").close()\n',
-        new="",
+        where="Log._note_gap",
+        old='self._disk.open(f"{self.directory}/{GAPS}").close()',
         tests=(f"{FOLLOWS}a_gap_is_known_after_a_restart",),
     ),
     Planted(
         bug="KAFKA-12153",
-        file=TRUNCATION,
-        old="producers=state.producers.before(segment.next_offset, producers)",
-        new="producers=state.producers",
+        where="Truncation.state_before",
+        old="state.producers.before(segment.next_offset, producers)",
+        new="state.producers",
         tests=(f"{CUT}a_cut_inside_an_open_transaction_leaves_it_as_it_was_there",),
     ),
     Planted(
         bug="a producer of a snapshot is taken for unchanged by a cut",
-        file="broker/storage/rebuild.py",
-        old="        entry.last_marker_offset = offset - 1\n",
-        new="        pass\n",
+        where="snapshot_at",
+        old="entry.last_marker_offset = offset - 1",
         tests=(
             "tests/broker/storage/test_follower_lives.py::"
             "test_a_follower_has_what_it_flushed_and_nothing_that_was_cut",
@@ -67,21 +57,21 @@ REPLICA_BUGS: Final = (
     ),
     Planted(
         bug="a follower appends to a cut log before the cut is over",
-        file=LOG,
-        old="self.save(self.saver.to_save(self._appended_bytes, follows_cut=True))",
+        where="Log.cut_to",
+        old="self.saver.save(self.saver.to_save(self._appended_bytes, follows_cut=True))",
         new="trio.lowlevel.checkpoint()",
         tests=(f"{CUT}a_crash_at_every_operation_leaves_the_old_log_or_the_truncated_one",),
     ),
     Planted(
         bug="a power failure brings back the checkpoint of a cut",
-        file=RECOVERY,
-        old="(checkpoint.is_cut or checkpoint.follows_cut)",
+        where="Recovery.run",
+        old="checkpoint.is_cut or checkpoint.follows_cut",
         new="checkpoint.is_cut",
         tests=(f"{CUT}a_log_starts_anew_at_the_leaders_start_or_stays_as_it_was",),
     ),
     Planted(
         bug="files change to what only the page cache describes",
-        file=RECOVERY,
+        where="Recovery.run",
         old="if checkpoint.replaced or checkpoint.is_cut:",
         new="if checkpoint.replaced and not checkpoint.replaced:",
         tests=(
@@ -91,7 +81,7 @@ REPLICA_BUGS: Final = (
     ),
     Planted(
         bug="files are removed because of what only the page cache describes",
-        file=RECOVERY,
+        where="Recovery._remove_leftovers",
         old="if any(name.endswith(LOG) for name in strays):",
         new="if any(name.endswith(LOG) for name in ()):",
         tests=(
@@ -101,37 +91,30 @@ REPLICA_BUGS: Final = (
     ),
     Planted(
         bug="deleted records are there again after an election",
-        file="broker/replication/copy.py",
-        old="        await self._follow_start(data)\n",
-        new="",
+        where="Follower._take",
+        old="await self._follow_start(data)",
         tests=(f"{REPLICAS}what_the_leader_has_deleted_is_deleted_at_its_followers",),
     ),
     Planted(
         bug="an fsync that runs during a cut notes more than the log has",
-        file=MAINTENANCE,
-        old="""\
-                async with self._commit.pause():
-                    yield
-""",
-        new="""\
-                yield
-""",
+        where="Maintenance._alone",
+        old="async with self.flusher.pause():",
+        new="if True:",
         tests=(
             f"{CUT_MEANWHILE}a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile",
         ),
     ),
     Planted(
         bug="compaction drops a value because of one that was cut off",
-        file=MAINTENANCE,
-        old="log.cut_count != cut_count or ",
-        new="",
+        where="Maintenance._replace",
+        old="log.cut_count != cut_count",
+        new="False",
         tests=(f"{CUT_MEANWHILE}a_pass_of_compaction_gives_up_when_the_log_is_cut",),
     ),
     Planted(
         bug="a marker above the high watermark is forgotten by a restart",
-        file=SAVING,
-        old="            ended=state.producers.ended,\n",
-        new="",
+        where="LogSaver.to_save",
+        old="ended=state.producers.ended",
         tests=(f"{SAVED}a_marker_above_the_high_watermark_still_counts_after_a_restart",),
     ),
 )

@@ -55,6 +55,24 @@ DESCRIBED_GROUP: Final = [
 ]
 PRINCIPAL: Final = [field("PrincipalType", "string"), field("PrincipalName", "string")]
 APIS: Final[dict[str, dict[str, Any]]] = {
+    "UnregisterBrokerRequest": {
+        "apiKey": 64,
+        "name": "UnregisterBrokerRequest",
+        "validVersions": "0",
+        "flexibleVersions": "0+",
+        "fields": [field("BrokerId", "int32")],
+    },
+    "UnregisterBrokerResponse": {
+        "apiKey": 64,
+        "name": "UnregisterBrokerResponse",
+        "validVersions": "0",
+        "flexibleVersions": "0+",
+        "fields": [
+            field("ThrottleTimeMs", "int32"),
+            field("ErrorCode", "int16"),
+            nullable("ErrorMessage", "string"),
+        ],
+    },
     "DescribeDelegationTokenRequest": {
         "apiKey": 41,
         "name": "DescribeDelegationTokenRequest",

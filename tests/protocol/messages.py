@@ -7,15 +7,14 @@ from functools import cache
 from typing import Any, Final
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS_WITH_2PC
 from odradek.protocol.schema import FieldType
 from odradek.protocol.state_topics import OWN_TAGS_FROM
+from tests.drawing import settings, st
+from tests.protocol.declared import APIS_WITH_2PC
 
-quick: Final = settings(derandomize=True, deadline=None, max_examples=14, database=None)
+quick: Final = settings(max_examples=settings().max_examples // 7)
 """The same examples in every run, few for each of about three hundred cases."""
 
 # (API, version, "request" or "response") for every message on the wire

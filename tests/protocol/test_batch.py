@@ -5,8 +5,6 @@ from typing import Final
 
 import construct as c
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
 from odradek.protocol.batch import (
@@ -28,6 +26,7 @@ from odradek.protocol.batch import (
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record, decode_batch, encode_batch
+from tests.drawing import given, st
 from tests.protocol.messages import quick
 
 LAST_SEQUENCE = 2**31 - 1

@@ -14,13 +14,14 @@ import textwrap
 import aiokafka.codec
 import cramjam
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.protocol.batch import Codec
 from odradek.protocol.compression import XERIAL_HEADER, XERIAL_MAGIC, compress, decompress
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.drawing import given, settings, st
 from tests.protocol.messages import quick
+
+pytestmark = pytest.mark.slow
 
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 every_compression = pytest.mark.parametrize("codec", COMPRESSED)

@@ -9,7 +9,6 @@ from typing import Any, Final
 import pytest
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.metadata import (
     METADATA,
     MetadataRequest,
@@ -51,6 +50,7 @@ from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.schema import array, int32, message
 from odradek.protocol.schema import struct as struct_of
 from odradek.protocol.wire import Cursor, TooManyItemsError, build, parse
+from tests.protocol.declared import APIS
 
 MIB: Final = 1024 * 1024
 
@@ -73,7 +73,7 @@ def feed(reader: FrameReader, data: bytes, step: int | None = None) -> Iterator[
         assert len(buffer) > 0
         count = min(len(buffer), len(data) - position, step or len(data))
         buffer[:count] = data[position : position + count]
-        reader.received(count)
+        reader.note_received(count)
         position += count
 
 
@@ -101,7 +101,7 @@ def test_thousands_of_frames_of_any_size_are_found() -> None:
             buffer = reader.buffer()
             count = min(len(buffer), len(data) - position, generator.choice([1, 100, 70_000]))
             buffer[:count] = data[position : position + count]
-            reader.received(count)
+            reader.note_received(count)
             position += count
         assert frame == expected
     assert not reader.is_inside_frame
@@ -166,7 +166,7 @@ def test_a_buffer_grows_with_what_has_been_received() -> None:
         assert received + len(buffer) <= max(2 * received, CHUNK_BYTES)
         if not received:
             buffer[:4] = announced
-        reader.received(len(buffer))
+        reader.note_received(len(buffer))
         received += len(buffer)
 
 
@@ -178,12 +178,12 @@ def test_who_has_sent_a_large_frame_has_the_next_one_received_in_its_place() -> 
     buffer = reader.buffer()
     assert len(buffer) == CHUNK_BYTES
     buffer[:] = data[:CHUNK_BYTES]
-    reader.received(CHUNK_BYTES)
+    reader.note_received(CHUNK_BYTES)
     assert reader.next_frame() is None
     buffer = reader.buffer()
     assert len(buffer) == len(data) - CHUNK_BYTES
     buffer[:] = data[CHUNK_BYTES:]
-    reader.received(len(buffer))
+    reader.note_received(len(buffer))
     frame = reader.next_frame()
     assert frame is not None
     assert frame.obj is buffer.obj
@@ -192,7 +192,7 @@ def test_who_has_sent_a_large_frame_has_the_next_one_received_in_its_place() -> 
 def test_receiving_before_the_frames_are_taken_is_our_mistake() -> None:
     reader = FrameReader()
     reader.buffer()[:9] = framed(b"whole")
-    reader.received(9)
+    reader.note_received(9)
     with pytest.raises(AssertionError):
         reader.buffer()
 
@@ -207,7 +207,7 @@ def end_txn(number: int) -> EndTxnRequest:
 
 
 def test_pipelined_requests_are_answered_in_order_and_matched() -> None:
-    client, server = ClientProtocol("pipeline"), ServerProtocol()
+    client, server = ClientProtocol("pipeline"), ServerProtocol(APIS)
     sent = b"".join(
         b"".join(client.request(END_TXN, number % 6, end_txn(number))[1]) for number in range(1000)
     )
@@ -226,7 +226,7 @@ def test_pipelined_requests_are_answered_in_order_and_matched() -> None:
 
 
 def test_a_client_id_may_be_null_empty_or_anything() -> None:
-    server = ServerProtocol()
+    server = ServerProtocol(APIS)
     for client_id in (None, "", "größer", "x" * 2000):
         _, buffers = ClientProtocol(client_id).request(END_TXN, 5, end_txn(1))
         assert server.parse(b"".join(buffers)[4:]).client_id == client_id
@@ -234,14 +234,14 @@ def test_a_client_id_may_be_null_empty_or_anything() -> None:
 
 def test_bytes_behind_the_body_are_ignored_as_kafka_does() -> None:
     _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
-    assert ServerProtocol().parse(b"".join(buffers)[4:] + b"more").body == end_txn(1)
+    assert ServerProtocol(APIS).parse(b"".join(buffers)[4:] + b"more").body == end_txn(1)
 
 
 def test_tags_in_a_request_header_are_skipped() -> None:
     _, buffers = ClientProtocol("c").request(END_TXN, 5, end_txn(1))
     frame = b"".join(buffers)[4:]
     tags = b"\x02\x05\x03abc\x07\x00"
-    assert ServerProtocol().parse(frame[:11] + tags + frame[12:]).body == end_txn(1)
+    assert ServerProtocol(APIS).parse(frame[:11] + tags + frame[12:]).body == end_txn(1)
 
 
 HEADERS: Final[dict[str, bytes]] = {
@@ -265,7 +265,7 @@ HEADERS: Final[dict[str, bytes]] = {
 @pytest.mark.parametrize("frame", HEADERS.values(), ids=HEADERS.keys())
 def test_what_is_no_request_is_refused_in_words(frame: bytes) -> None:
     with pytest.raises(ProtocolError) as refusal:
-        ServerProtocol().parse(frame)
+        ServerProtocol(APIS).parse(frame)
     assert str(refusal.value)
 
 
@@ -283,10 +283,10 @@ def test_a_request_has_so_many_items_in_all_its_arrays(count: int) -> None:
     _, buffers = ClientProtocol("c").request(ADD_PARTITIONS_TO_TXN, 3, body)
     frame = b"".join(buffers)[4:]
     if count <= REQUEST_ITEMS_MAX:
-        assert ServerProtocol().parse(frame).body == body
+        assert ServerProtocol(APIS).parse(frame).body == body
         return
     with pytest.raises(ProtocolError, match="more than 200000 items"):
-        ServerProtocol().parse(frame)
+        ServerProtocol(APIS).parse(frame)
 
 
 def varint(value: int) -> bytes:
@@ -313,10 +313,10 @@ def test_empty_tags_count_as_items(where: str) -> None:
         tags = empty_tags(count)
         sent = frame[:11] + tags + frame[12:] if where == "header" else frame[:-1] + tags
         if count <= REQUEST_ITEMS_MAX:
-            assert ServerProtocol().parse(sent).body == request
+            assert ServerProtocol(APIS).parse(sent).body == request
         else:
             with pytest.raises(ProtocolError, match="more than 200000 items"):
-                ServerProtocol().parse(sent)
+                ServerProtocol(APIS).parse(sent)
 
 
 def test_a_cursor_keeps_what_a_request_has_left_of_its_items() -> None:
@@ -330,7 +330,7 @@ def test_a_cursor_keeps_what_a_request_has_left_of_its_items() -> None:
         (frame[:header_end] + empty_tags(2) + frame[header_end + 1 :], 5),
     ):
         cursor = Cursor(data, items_max=10)
-        assert ServerProtocol().parse(cursor).body == wanted
+        assert ServerProtocol(APIS).parse(cursor).body == wanted
         assert (cursor.items_left, cursor.remaining) == (left, 0)
 
 
@@ -371,23 +371,23 @@ def test_a_string_is_as_long_as_in_kafka_in_every_version(size: int) -> None:
     _, buffers = ClientProtocol("c").request(METADATA, 12, wanted)
     frame = b"".join(buffers)[4:]
     if size < 2**15:
-        assert ServerProtocol().parse(frame).body == wanted
+        assert ServerProtocol(APIS).parse(frame).body == wanted
         return
     with pytest.raises(ProtocolError, match="a string has 32768 bytes"):
-        ServerProtocol().parse(frame)
+        ServerProtocol(APIS).parse(frame)
 
 
 def test_an_answer_of_many_items_is_not_built_at_once() -> None:
-    request = ServerProtocol().parse(
+    request = ServerProtocol(APIS).parse(
         b"".join(ClientProtocol("c").request(API_VERSIONS, 0, ApiVersionsRequest())[1])[4:]
     )
     answer = ApiVersionsResponse(
         error_code=0, api_keys=(ApiVersion(api_key=0, min_version=0, max_version=0),) * 11
     )
     with pytest.raises(TooManyItemsError):
-        ServerProtocol().build_response(request, answer, items_max=10)
-    whole = ServerProtocol().build_response(request, answer)
-    assert ServerProtocol().build_response(request, answer, items_max=11) == whole
+        ServerProtocol(APIS).build_response(request, answer, items_max=10)
+    whole = ServerProtocol(APIS).build_response(request, answer)
+    assert ServerProtocol(APIS).build_response(request, answer, items_max=11) == whole
 
 
 def test_an_api_that_is_not_served_is_refused() -> None:
@@ -400,7 +400,7 @@ def test_an_api_that_is_not_served_is_refused() -> None:
 @pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
 def test_random_bytes_behind_a_header_are_parsed_or_refused(api: Api[Any, Any]) -> None:
     generator = random.Random(api.key)
-    server = ServerProtocol()
+    server = ServerProtocol(APIS)
     refused = 0
     for _ in range(300):
         version = generator.randint(api.min_version, api.max_version)
@@ -421,7 +421,7 @@ LIST: Final = ApiVersionsResponse(
 
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: int) -> None:
-    server = ServerProtocol()
+    server = ServerProtocol(APIS)
     frame = struct.pack(">hhih", 18, version, 77, 1) + b"c" + b"\0 what nobody knows"
     request = server.parse(frame)
     assert request.unsupported_version == version
@@ -433,7 +433,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(version: in
 
 def test_a_known_version_is_not_unsupported() -> None:
     _, buffers = ClientProtocol("c").request(API_VERSIONS, 4, ApiVersionsRequest())
-    assert ServerProtocol().parse(b"".join(buffers)[4:]).unsupported_version is None
+    assert ServerProtocol(APIS).parse(b"".join(buffers)[4:]).unsupported_version is None
 
 
 def test_a_client_reads_the_answer_of_a_broker_that_knows_less() -> None:
@@ -478,7 +478,7 @@ def test_a_request_that_is_not_answered_is_not_waited_for() -> None:
 
 
 def test_records_go_from_the_socket_to_the_core_and_back_without_a_copy() -> None:
-    client, server = ClientProtocol("c"), ServerProtocol()
+    client, server = ClientProtocol("c"), ServerProtocol(APIS)
     records = bytearray(b"r" * MIB)
     _, buffers = client.request(PRODUCE, 9, produce(records))
     assert any(buffer is records for buffer in buffers)
@@ -490,7 +490,7 @@ def test_records_go_from_the_socket_to_the_core_and_back_without_a_copy() -> Non
 
 
 def test_a_response_with_tags_has_them_in_its_header_too() -> None:
-    server = ServerProtocol()
+    server = ServerProtocol(APIS)
     _, buffers = ClientProtocol("c").request(METADATA, 9, MetadataRequest(topics=None))
     request = server.parse(b"".join(buffers)[4:])
     answer = b"".join(server.build_response(request, MetadataResponse(brokers=(), topics=())))

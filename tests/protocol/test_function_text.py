@@ -13,7 +13,7 @@ def test_lines_become_a_function() -> None:
     assert code.source == (
         "def sign(number):\n    if number < none:\n        return -1\n    return 1\n"
     )
-    assert [code.compiled()(number) for number in (-5, 5)] == [-1, 1]
+    assert [code.compile()(number) for number in (-5, 5)] == [-1, 1]
 
 
 def test_no_two_things_have_one_name() -> None:
@@ -28,12 +28,12 @@ def test_an_object_keeps_its_name_and_another_gets_its_own() -> None:
     first, second = object(), object()
     assert [code.object("it", it) for it in (first, second, first)] == ["it", "it_2", "it"]
     code.line("return it, it_2")
-    assert code.compiled()() == (first, second)
+    assert code.compile()() == (first, second)
 
 
 def test_a_traceback_shows_the_line_that_failed() -> None:
     code = FunctionText("broken", ["value"], objects={})
     code.line("return value.missing")
     with pytest.raises(AttributeError) as raised:
-        code.compiled()(None)
+        code.compile()(None)
     assert "return value.missing" in "".join(traceback.format_exception(raised.value))

@@ -16,13 +16,13 @@ import kafka.protocol.metadata
 import kafka.protocol.producer
 import kafka.protocol.schemas.fields.codecs
 import pytest
-from hypothesis import given
 
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS, APIS_WITH_2PC
 from odradek.protocol.connection import ClientProtocol, ServerProtocol
 from odradek.protocol.schema import ZERO_UUID, FieldType
+from tests.drawing import given
 from tests.protocol import group_schemas
+from tests.protocol.declared import APIS, APIS_WITH_2PC
 from tests.protocol.messages import CASES, message_class, messages, quick
 
 BITS: Any = kafka.protocol.schemas.fields.codecs.BitField

@@ -11,8 +11,6 @@ from aiokafka.record.default_records import (
     DefaultRecordBatchBuilder as AiokafkaBuilder,
 )
 from crc32c import crc32c
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from odradek.protocol.batch import HEADER_BYTES, Codec, iter_batches, read_header, set_crc
@@ -25,6 +23,7 @@ from odradek.protocol.record import (
     encode_contents,
 )
 from odradek.protocol.varint import encode_varint
+from tests.drawing import given, settings, st
 from tests.protocol.messages import quick
 
 every_codec = pytest.mark.parametrize("codec", Codec)

@@ -11,8 +11,6 @@ from functools import cache
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.protocol import wire
 from odradek.protocol.api import Api
@@ -26,6 +24,7 @@ from odradek.protocol.apis.produce import (
 )
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.schema import FieldType, blob
+from tests.drawing import given, settings, st
 from tests.protocol.messages import CASES, every_message, message_class, messages, quick
 from tests.protocol.plain import message_construct, values_of
 

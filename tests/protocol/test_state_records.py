@@ -4,14 +4,13 @@ import struct
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.protocol.batch import Codec, iter_batches, set_crc
 from odradek.protocol.control import encode_marker
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch, encode_batch
 from odradek.protocol.state_records import StateRecord, iter_state_records
+from tests.drawing import given, st
 
 # around the sizes at which a length takes one byte more
 sizes: Final = st.sampled_from([0, 1, 2, 40, 62, 63, 64, 65, 126, 8190, 8191, 8192, 8193, 20_000])

@@ -5,8 +5,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.state_topics import (
@@ -30,6 +28,7 @@ from odradek.protocol.state_topics import (
     tag_of,
     transaction_partition,
 )
+from tests.drawing import given, st
 from tests.protocol.messages import messages, quick
 
 HASHES: Final = {  # String.hashCode of JDK 17, and the partition of fifty

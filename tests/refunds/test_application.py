@@ -43,7 +43,13 @@ SCALE_OUT = Strike(0.1, SCALE, 2)
 ONE_ZOMBIE = Strike(0.3, ZOMBIE, 1, after=3)
 
 
-@pytest.mark.parametrize("session_ms", [SESSION_MS, None], ids=["classic", "consumer"])
+@pytest.mark.parametrize(
+    "session_ms",
+    [
+        pytest.param(SESSION_MS, id="classic", marks=pytest.mark.minutes),
+        pytest.param(None, id="consumer"),
+    ],
+)
 def test_refunds_are_exact_over_a_zombie_a_killed_processor_and_a_killed_broker(
     tmp_path: Path, session_ms: int | None
 ) -> None:
@@ -56,7 +62,7 @@ def test_refunds_are_exact_over_a_zombie_a_killed_processor_and_a_killed_broker(
     assert faults == []
 
 
-@pytest.mark.parametrize("offsets", ["outside", "bare"])
+@pytest.mark.parametrize("offsets", ["outside", pytest.param("bare", marks=pytest.mark.minutes)])
 def test_the_demo_fails_if_offsets_are_stored_without_the_transaction_or_the_member(
     tmp_path: Path, offsets: str
 ) -> None:

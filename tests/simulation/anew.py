@@ -22,7 +22,7 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.topic_partition import TopicPartition as Where
+from odradek.broker.values.topic_partition import TopicPartition as Where
 from odradek.client import Aborted, Admin, OdradekError, TopicPartition
 from odradek.protocol.api import Api
 from odradek.protocol.apis.group_offsets import (

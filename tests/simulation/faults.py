@@ -13,7 +13,7 @@ import trio
 
 from odradek.broker.cluster.image import NO_LEADER
 from odradek.broker.cluster.store import pack_partition, partition_key
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.simulation.machine import Machine
 from tests.simulation.world import World

@@ -19,10 +19,10 @@ import trio
 
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.image import ClusterImage
-from odradek.broker.partitions.lead import UNKNOWN_OFFSET, Lead
+from odradek.broker.partitions.in_sync_view import UNKNOWN_OFFSET, InSyncView
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import FlushPolicy
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
@@ -34,7 +34,7 @@ NO_EPOCH: Final = -1
 class Heard(NamedTuple):
     """What a leader had heard of a follower."""
 
-    lead: Lead
+    view: InSyncView
     fetch_number: int
     registered: int
     """The broker epoch of the follower in the leader's image."""
@@ -52,6 +52,8 @@ class Glances:
     _heard: dict[tuple[Partition, int], Heard] = field(default_factory=dict)
     _born: dict[int, tuple[Core, int]] = field(default_factory=dict)
     """The run of each broker, and the revision of the metadata store when it was seen first."""
+    _first: dict[tuple[int, UUID, int], tuple[Core, Partition]] = field(default_factory=dict)
+    """The last run of each broker that had a partition, and its first log of it in that run."""
     _owners: dict[int, str] = field(default_factory=dict)
     _image: ClusterImage | None = None
 
@@ -77,9 +79,10 @@ class Glances:
         for machine, core in cores:
             if core is not None and machine.is_up:
                 for partition in core.partitions.all():
+                    self._note_first(machine.node_id, core, partition)
                     yield from self._not_here(machine, partition, image)
-                    if partition.lead is not None:
-                        yield from self._wrongly_counted(core, partition, partition.lead)
+                    if partition.leading is not None:
+                        yield from self._wrongly_counted(core, partition, partition.leading.view)
                 yield from _not_replicated(machine, core)
                 yield from self._owned_twice(core)
 
@@ -114,47 +117,57 @@ class Glances:
                 "was shown as the high watermark"
             )
 
-    def _wrongly_counted(self, core: Core, partition: Partition, lead: Lead) -> Iterator[str]:
-        where = f"{partition!r} in epoch {lead.leader_epoch}"
-        for node, progress in lead.followers.items():
+    def _wrongly_counted(self, core: Core, partition: Partition, view: InSyncView) -> Iterator[str]:
+        where = f"{partition!r} in epoch {view.leader_epoch}"
+        for node, progress in view.followers.items():
             broker = core.cluster.image.broker(node)
             now = Heard(
-                lead,
+                view,
                 progress.fetch_number,
                 NO_EPOCH if broker is None else broker.epoch,
-                node in lead.isr,
+                node in view.isr,
             )
             last = self._heard.get((partition, node))
             self._heard[partition, node] = now
             is_known = progress.next_offset != UNKNOWN_OFFSET
-            if is_known and self._is_of_other_epoch(partition, lead, node):
+            if is_known and self._is_of_other_epoch(partition, view, node):
                 yield f"fetches: {where} counts what broker {node} had in an earlier epoch"
-            if last is None or last.lead is not lead:
+            if last is None or last.view is not view:
                 continue
             has_fetched = now.fetch_number != last.fetch_number
             is_registered = last.registered == now.registered == progress.broker_epoch
             if has_fetched and last.registered == now.registered and not is_registered:
                 yield f"fetches: {where} counts what another run of broker {node} has sent"
-            joins = node in (lead.proposed or ()) and not now.is_in_sync
+            joins = node in (view.proposed or ()) and not now.is_in_sync
             joined = now.is_in_sync and not last.is_in_sync
-            if (joins or joined) and is_known and progress.next_offset < lead.start_offset:
+            if (joins or joined) and is_known and progress.next_offset < view.start_offset:
                 yield (
-                    f"in sync: {where} began at {lead.start_offset}, and broker {node} joins with "
+                    f"in sync: {where} began at {view.start_offset}, and broker {node} joins with "
                     f"{progress.next_offset}"
                 )
 
-    def _is_of_other_epoch(self, partition: Partition, lead: Lead, node: int) -> bool:
+    def _is_of_other_epoch(self, partition: Partition, view: InSyncView, node: int) -> bool:
         """Return True if a follower cannot have fetched in the leader's epoch yet."""
         machine = self.world.machines[node]
         if machine.core is None or not machine.is_up:
             return False
         # A run that has begun since may be registered as the one before.
-        if lead.followers[node].broker_epoch <= self._born[node][1]:
+        if view.followers[node].broker_epoch <= self._born[node][1]:
             return False
         there = machine.core.partitions.find(TopicPartition(partition.topic, partition.index))
         if there is None or there.topic_id != partition.topic_id:
             return False
-        return there.leader_epoch < lead.leader_epoch
+        # A damaged log is set aside while the broker runs, and an empty one begins. The leader has
+        # heard of neither yet.
+        run, first = self._first.get((node, there.topic_id, there.index), (None, None))
+        if run is machine.core and first is not there:
+            return False
+        return there.leader_epoch < view.leader_epoch
+
+    def _note_first(self, node: int, core: Core, partition: Partition) -> None:
+        key = (node, partition.topic_id, partition.index)
+        if key not in self._first or self._first[key][0] is not core:
+            self._first[key] = core, partition
 
     def _owned_twice(self, core: Core) -> Iterator[str]:
         for view in core.transactions.transactions():
@@ -169,11 +182,11 @@ def _not_replicated(machine: Machine, core: Core) -> Iterator[str]:
     for view in core.transactions.transactions():
         index = core.transactions.partition_for(view.transactional_id)
         partition = core.partitions.find(TopicPartition(TRANSACTION_STATE_TOPIC, index))
-        lead = None if partition is None else partition.lead
-        if partition is None or lead is None or lead.leader_epoch != view.coordinator_epoch:
+        leader = None if partition is None else partition.leading
+        if partition is None or leader is None or leader.leader_epoch != view.coordinator_epoch:
             continue
-        if partition.high_watermark < lead.start_offset:
+        if partition.high_watermark < leader.view.start_offset:
             yield (
                 f"decisions: broker {machine.node_id} acts on {partition!r}, which began at "
-                f"{lead.start_offset}"
+                f"{leader.view.start_offset}"
             )

@@ -24,7 +24,7 @@ import trio
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.config import FlushPolicy
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.simulation.glances import Glances
 from tests.simulation.logs import Batch, Logs
 from tests.simulation.machine import DIRECTORY, Machine
@@ -75,7 +75,7 @@ class Watch:
         for machine, partition in _replicas(self.world):
             self.violations += _wrong_marks(partition, self.highest.get(partition, 0))
             self.highest[partition] = partition.high_watermark
-            if partition.lead is not None:
+            if partition.leading is not None:
                 self.violations += self._leads(
                     partition.topic_id, partition.index, partition.leader_epoch, machine.node_id
                 )
@@ -86,7 +86,7 @@ class Watch:
                 self.violations += self.recomputation.wrong(machine, partition)
                 batches = self.logs.batches(machine, where)
                 self.violations += _wrong_stable_offset(batches, partition)
-                if partition.lead is not None:
+                if partition.leading is not None:
                     self.violations += self._in_sync(machine, partition, where)
 
     def at_rest(self) -> Iterator[str]:
@@ -101,7 +101,9 @@ class Watch:
             here = b"".join(machine.disk.files(f"{DIRECTORY}/{where}", ".log").values())
             if contents.setdefault(where, here) != here:
                 yield f"replicas: {where} on broker {machine.node_id} differs from another replica"
-            if partition.lead is not None and partition.high_watermark < self.shown.get(where, 0):
+            if partition.leading is not None and partition.high_watermark < self.shown.get(
+                where, 0
+            ):
                 yield f"high watermark: {partition!r} was at {self.shown[where]}"
 
     def _elected(self) -> Iterator[str]:

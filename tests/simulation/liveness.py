@@ -6,7 +6,7 @@ import trio
 
 from odradek.broker.cluster.image import PartitionImage
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.simulation.world import World
 
 REST_SECONDS = 30.0
@@ -47,7 +47,7 @@ def _unrest(world: World) -> Iterator[str]:
             machine = world.machines.get(image.leader)
             core = None if machine is None else machine.core
             partition = None if core is None else core.partitions.find(where)
-            if partition is None or partition.lead is None:
+            if partition is None or partition.leading is None:
                 yield f"{where} is not led ({image})"
             elif missing := _missing(world, image):
                 yield f"of {where} {missing} are not in sync ({image})"

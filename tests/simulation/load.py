@@ -427,7 +427,7 @@ class Load:
         """Read everything with a fresh reader, and return it with what the clients did."""
         log: dict[Partition, list[Found]] = {}
         # It connects to the silent address of a dead broker first, and waits for it.
-        self._timeouts = {**self._timeouts, "max_block_ms": FINAL_SECONDS * 1000}
+        self._timeouts = {**self._timeouts, "max_block_ms": round(FINAL_SECONDS * 1000)}
         async with self._consumer("final") as consumer:
             partitions = [
                 TopicPartition(topic, number)

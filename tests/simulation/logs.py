@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import BatchHeader, crc_is_good, read_header
 from odradek.protocol.control import Marker, read_marker
 from odradek.protocol.errors import ProtocolError

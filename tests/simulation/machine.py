@@ -13,7 +13,7 @@ from odradek.broker.broker import Address, CannotServe, Started, serve
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config.addresses import Listener
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import Env, MetaStore, inline
+from odradek.broker.environment.env import Env, MetaStore, inline
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.protocol.errors import KafkaError
 from tests.fakes.disk import FakeDisk, PowerOff
@@ -161,10 +161,13 @@ class Machine:
 
     # faults
 
-    def kill(self) -> None:
-        """Kill the broker as kill -9 does: its files stay as they are, its peers get a reset."""
+    def kill(self, *, is_heard: bool = True) -> None:
+        """Kill the broker as kill -9 does: its files stay as they are, its peers get a reset.
+
+        Not `is_heard`: they get none, as if its network had gone before.
+        """
         LOGGER.info("broker %d is killed", self.node_id)
-        self._end(is_heard=True)
+        self._end(is_heard=is_heard)
 
     def lose_power(self) -> None:
         """Cut the power: what is not on the disk will be lost, and peers hear nothing."""

@@ -16,7 +16,9 @@ from zlib import crc32
 
 import trio
 
-from odradek.broker.env import Bound, Buffer, Connection, OtherEnd
+from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take
+from odradek.broker.environment.reactor import is_possible
+from tests.fakes.ready import ReadyTurns
 
 Handler = Callable[[Connection], Awaitable[None]]
 Link = tuple[str, str]  # sender, receiver
@@ -131,6 +133,7 @@ class End:
         self._life = host.life
         self._peer = peer
         self._is_closed = False
+        self.turns: ReadyTurns | None = None
         self.incoming = incoming
         self.outgoing = outgoing
 
@@ -166,6 +169,16 @@ class End:
             if self.incoming.has_ended:
                 return 0
             await self.incoming.arrival()
+
+    async def receive_untaken(self, take: Take, max_bytes: int) -> bytearray:
+        while True:
+            buffer = bytearray(max_bytes)
+            count = await self.receive_into(memoryview(buffer))
+            received = buffer[:count]
+            if self.turns is None or not received:
+                return received
+            if rest := await self.turns.offer(received, take):
+                return rest
 
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         await trio.lowlevel.checkpoint()
@@ -272,11 +285,16 @@ class Host:
         handler: Handler,
         *,
         started: Bound,
+        end_turn: Callable[[], None] | None = None,
     ) -> None:
         life = self.life
         self.check(life)
         arrivals, accepted = trio.open_memory_channel[End](BACKLOG)
+        turns = None
         async with trio.open_nursery() as nursery:
+            if end_turn is not None and self._net.is_at_once:
+                turns = ReadyTurns(end_turn, self._net.ready)
+                nursery.start_soon(turns.run)
 
             def open_port() -> None:
                 self.listeners[port] = arrivals
@@ -284,6 +302,7 @@ class Host:
             started(host, port, open_port)
             try:
                 async for end in accepted:
+                    end.turns = turns
                     nursery.start_soon(self._serve, end, handler)
             finally:
                 if self.life == life:
@@ -310,6 +329,8 @@ class Net:
         self.left: set[Link] = set()
         """The cuts that `heal` does not end."""
         self._slow: dict[Link, float] = {}
+        self.is_at_once = is_possible()
+        """False: brokers serve each connection by its task, and take nothing at once."""
 
     def host(self, name: str) -> Host:
         found = self.hosts.get(name)
@@ -322,6 +343,10 @@ class Net:
 
     def splits(self) -> bool:
         return self._rng.random() < SPLIT_PROBABILITY
+
+    def ready(self, count: int) -> int:
+        """Return how many of the connections that are ready are served in a turn."""
+        return self._rng.randint(1, count)
 
     def pipe(self, sender: str, receiver: str) -> Pipe:
         pipe = Pipe(self, sender, receiver)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from odradek.broker.topic_partition import TopicPartition
 from odradek.broker.txn import store
 from odradek.broker.txn.transaction import LAST_EPOCH, TransactionMetadata
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from tests.broker.own_records import append_records
 from tests.simulation.machine import START_MS
 from tests.simulation.world import World
 
@@ -44,5 +45,5 @@ async def _write(world: World, name: str, transaction: TransactionMetadata) -> N
     assert core is not None
     partition = core.partitions.find(where)
     assert partition is not None
-    appended = partition.append_records([store.encode(name, transaction)])
-    await partition.flushed(appended.last_offset + 1)
+    appended = append_records(partition, [store.encode(name, transaction)])
+    await partition.leader().wait_committed(appended.last_offset + 1)

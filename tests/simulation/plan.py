@@ -14,6 +14,7 @@ from typing import Final
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault, StaysCut
 from tests.simulation.fixed import Fixed
 from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
+from tests.simulation.staged import STAGED
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -36,7 +37,7 @@ LONGER = 6
 """A fault is so many times longer now and then, and outlasts leases and time-outs."""
 FOR_GOOD_PROBABILITY = 0.15
 """The probability that a fault stays when all others have ended."""
-KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND)}
+KINDS: Final = {kind.__name__: kind for kind in (*ALONE, *CLUSTER, *FOR_GOOD, *BY_HAND, *STAGED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 
-from odradek.broker.topic_partition import TopicPartition as Where
+from odradek.broker.values.topic_partition import TopicPartition as Where
 from odradek.client import Aborted, Consumer, OdradekError, Producer, TopicPartition
 from odradek.client.config import GroupProtocol, Order
 from odradek.client.types import AssignorName

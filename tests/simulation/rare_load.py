@@ -12,8 +12,9 @@ import trio
 
 from odradek.broker.txn.producer_ids import BLOCK_SIZE
 from odradek.client import OdradekError, TopicPartition
+from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, state_partition
-from tests.simulation.raw import GivenUp, RawProducer
+from tests.simulation.raw import GivenUp, RawClient, RawProducer
 from tests.simulation.world import World
 
 TIMEOUTS: Final[dict[str, Any]] = {
@@ -64,6 +65,30 @@ async def make(world: World, stop: trio.Event, process: str, rng: Random) -> Non
                     world.reached("a record came to a topic that was made again")
                 await trio.sleep(rng.uniform(0.0, 1.5))
                 await producer.end(committed=True)
+
+
+async def create_twice(world: World, stop: trio.Event, process: str, rng: Random) -> None:
+    """Have two brokers create topics of the same names, one a little later than the other."""
+
+    async def create(node: int, name: str) -> None:
+        topic = CreatableTopic(
+            name=name, num_partitions=1, replication_factor=REPLICAS, assignments=(), configs=()
+        )
+        request = CreateTopicsRequest(topics=(topic,), timeout_ms=1000, validate_only=False)
+        client = RawClient(world, f"{process}-{node}", rng)
+        try:
+            with suppress(OSError):
+                await client.ask(node, CREATE_TOPICS, 5, request, seconds=1.0)
+        finally:
+            with trio.CancelScope(shield=True):
+                await client.close()
+
+    async with trio.open_nursery() as nursery:
+        while not stop.is_set():
+            name = f"twice-{rng.getrandbits(48)}"
+            for node in rng.sample(sorted(world.machines), 2):
+                nursery.start_soon(create, node, name)
+                await trio.sleep(rng.uniform(0.0, 0.2))
 
 
 async def come_late(world: World, stop: trio.Event, process: str, rng: Random) -> None:
@@ -163,4 +188,5 @@ RARE: Final[dict[str, Client]] = {
     "late": _several(come_late),
     "ids": use_ids_up,
     "move": _several(move),
+    "twice": create_twice,
 }

@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from odradek.broker.cluster.image import NO_LEADER
-from odradek.broker.env import Connection
+from odradek.broker.environment.env import Connection
 from odradek.protocol.api import Api
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.produce import (
@@ -106,7 +106,7 @@ class RawClient:
                     count = await stream.receive_into(reader.buffer())
                     if not count:
                         raise OSError("the connection was closed")
-                    reader.received(count)
+                    reader.note_received(count)
                 return protocol.response(frame)[1]
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             await self._drop(node)

@@ -8,9 +8,10 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex
 from odradek.broker.storage.files import ABORTED_INDEX, OFFSET_INDEX, TIME_INDEX
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
-from odradek.broker.storage.producers import WINDOW
-from odradek.broker.storage.segment import Indexes, Segment
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.storage.producer_entry import WINDOW
+from odradek.broker.storage.segment import Segment
+from odradek.broker.storage.segment_indexes import OffsetsAndTimes
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.simulation.logs import Batch, Logs
 from tests.simulation.machine import Machine
 
@@ -97,7 +98,7 @@ class Recomputation:
                 each.coordinator_epoch,
                 deque(((b.last_sequence, b.last_offset) for b in each.batches), maxlen=WINDOW),
             )
-            for each in partition.producers()
+            for each in partition.log.producers.entries.values()
         }
         for producer in sorted({*known, *log.producers}):
             mine, logged = known.get(producer), log.producers.get(producer)
@@ -116,7 +117,7 @@ def _aborted(machine: Machine, partition: Partition) -> list[AbortedEntry] | Non
     """Return the index of aborted transactions; None while a part of it is damaged."""
     found: list[AbortedEntry] = []
     for segment in partition.log.segments:
-        index = segment.aborted
+        index = segment.indexes.aborted
         if index is None:
             index = _aborted_on_disk(machine, segment)
         if index is None:
@@ -127,7 +128,7 @@ def _aborted(machine: Machine, partition: Partition) -> list[AbortedEntry] | Non
 
 def _aborted_on_disk(machine: Machine, segment: Segment) -> AbortedIndex | None:
     path = segment.path(ABORTED_INDEX)
-    return AbortedIndex.decode(_bytes(machine, path, segment.aborted_bytes))
+    return AbortedIndex.decode(_bytes(machine, path, segment.indexes.saved_bytes(ABORTED_INDEX)))
 
 
 def wrong_indexes(machine: Machine, partition: Partition, logs: Logs) -> Iterator[str]:
@@ -152,12 +153,12 @@ def wrong_indexes(machine: Machine, partition: Partition, logs: Logs) -> Iterato
                 yield f"time index: {partition!r} has {timestamp} at offset {offset}"
 
 
-def _indexes(machine: Machine, segment: Segment) -> Indexes:
-    if segment.indexes is not None:
-        return segment.indexes
+def _indexes(machine: Machine, segment: Segment) -> OffsetsAndTimes:
+    if segment.indexes.loaded is not None:
+        return segment.indexes.loaded
     base_offset = segment.base_offset
-    offsets = _bytes(machine, segment.path(OFFSET_INDEX), segment.index_bytes)
-    times = _bytes(machine, segment.path(TIME_INDEX), segment.time_index_bytes)
+    offsets = _bytes(machine, segment.path(OFFSET_INDEX), segment.indexes.saved_bytes(OFFSET_INDEX))
+    times = _bytes(machine, segment.path(TIME_INDEX), segment.indexes.saved_bytes(TIME_INDEX))
     return OffsetIndex(base_offset, offsets), TimeIndex(base_offset, times)
 
 

@@ -32,8 +32,8 @@ def is_led(world: World) -> bool:
         machine = world.machines.get(image.leader)
         if machine is None or machine.core is None:
             return False
-        partition = machine.core.partitions.get(TOPIC, index)
-        if partition.lead is None or partition.lead.leader_epoch != image.leader_epoch:
+        partition = machine.core.partitions.get_replica(TOPIC, index)
+        if partition.leading is None or partition.leading.leader_epoch != image.leader_epoch:
             return False
     return True
 

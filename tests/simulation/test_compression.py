@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import trio
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import BatchHeader, Codec
 from tests.simulation.logs import Logs
 from tests.simulation.raw import RawProducer

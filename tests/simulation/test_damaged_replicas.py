@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.client import OdradekError
 from tests.simulation.machine import DIRECTORY, Machine
 from tests.simulation.world import World

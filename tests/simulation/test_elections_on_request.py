@@ -8,7 +8,7 @@ import trio
 
 from odradek.broker.cluster.image import NO_LEADER
 from odradek.broker.cluster.store import pack_partition, partition_key
-from odradek.broker.topic_partition import TopicPartition as Partition
+from odradek.broker.values.topic_partition import TopicPartition as Partition
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import OffsetAndTimestamp, TopicPartition
 from odradek.protocol.errors import ErrorCode

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.topic_partition import TopicPartition
-from tests.fakes.disk import Inode
+from odradek.broker.values.topic_partition import TopicPartition
+from tests.fakes.inodes import Inode
 from tests.simulation.judges import Watch
 from tests.simulation.machine import DIRECTORY, Machine
 from tests.simulation.world import World
@@ -57,7 +57,7 @@ def leader(watch: Watch) -> tuple[Machine, Partition]:
 
 def forget_a_sequence(watch: Watch) -> None:
     _, partition = leader(watch)
-    newest = partition.producers()[-1]
+    *_, newest = partition.log.producers.entries.values()
     newest.batches = newest.batches[:-1]
 
 
@@ -68,14 +68,15 @@ def forget_a_transaction(watch: Watch) -> None:
 
 def forget_an_aborted_transaction(watch: Watch) -> None:
     _, partition = leader(watch)
-    index = partition.log.active.aborted
+    index = partition.log.active.indexes.aborted
     assert index is not None
     index.entries.pop()
 
 
 def take_a_marker_for_older(watch: Watch) -> None:
     _, partition = leader(watch)
-    partition.producers()[0].coordinator_epoch -= 1
+    oldest = next(iter(partition.log.producers.entries.values()))
+    oldest.coordinator_epoch -= 1
 
 
 def lose_the_last_batch_on_a_follower(watch: Watch) -> None:
@@ -132,7 +133,7 @@ async def test_a_wrong_index_entry_is_seen_at_rest() -> None:
     async with watched() as watch:
         assert list(watch.at_rest()) == []
         _, partition = leader(watch)
-        indexes = partition.log.active.indexes
+        indexes = partition.log.active.indexes.loaded
         assert indexes is not None
         offsets, times = indexes
         offsets.append(partition.log_end_offset, 1)

@@ -2,8 +2,9 @@
 
 import trio
 
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.record import Record
+from tests.broker.own_records import append_records
 from tests.simulation.world import World
 
 TOPIC = "t"
@@ -43,7 +44,7 @@ async def test_a_follower_counts_whose_way_into_the_set_had_a_lost_answer() -> N
             assert led is not None
             assert copied is not None
             for _ in range(100):  # for longer than the leader waits for the lost answer
-                led.append_records([Record(key=None, value=b"v")])
+                append_records(led, [Record(key=None, value=b"v")])
                 await trio.sleep(0.05)
             assert led.log_end_offset > copied.log_end_offset
             assert led.high_watermark <= copied.log_end_offset

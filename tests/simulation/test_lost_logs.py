@@ -88,7 +88,7 @@ def put_back(machine: Machine, place: TopicPartition, kept: Mapping[str, bytes])
 def offline(machine: Machine) -> list[TopicPartition]:
     """Return the partitions that a broker keeps offline as damaged or lost."""
     assert machine.core is not None
-    return sorted(TopicPartition(*where) for where in machine.core.partitions.damaged())
+    return sorted(TopicPartition(*where) for where in machine.core.partitions.damaged_partitions())
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -10,20 +10,33 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
+from typing import Final
 
 import pytest
 import trio
 from trio._core import _run
 
+from tests.simulation.faults import ALONE, CLUSTER
+from tests.simulation.fixed import Fixed
 from tests.simulation.guard import OURS, PastEnv, guarded
+from tests.simulation.load import CROWD, GROUPS, SHARERS
 from tests.simulation.scheduling import FLAG, PROCESS, Process, let_processes_freeze
 
 ROOT = Path(__file__).parents[2]
 
 
-def run_of(seed: int, brokers: int, hash_seed: str) -> str:
+EVERYTHING: Final = Fixed(
+    faults=tuple(kind.__name__ for kind in (*ALONE, *CLUSTER)),
+    seconds=3.0,
+    clients=(GROUPS, CROWD, SHARERS),
+)
+"""Every kind of fault, and most kinds of client, in a short load."""
+
+
+def run_of(seed: int, brokers: int, fixed: Fixed | None, hash_seed: str) -> str:
     """Return everything that happened in a run, without its last lines, which have its CPU time."""
     words = ["--seed", str(seed), "--brokers", str(brokers), "--trace"]
+    words += [] if fixed is None else fixed.words()
     command = [sys.executable, "-m", "tests.simulation", *words]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ".ns"}
     run = subprocess.run(
@@ -33,11 +46,18 @@ def run_of(seed: int, brokers: int, hash_seed: str) -> str:
     return run.stdout.partition("\nseed ")[0]
 
 
-@pytest.mark.parametrize(("seed", "brokers"), [(3, 1), (3, 3)])
+@pytest.mark.parametrize(
+    ("seed", "brokers", "fixed"),
+    [
+        pytest.param(3, 1, None, id="one broker"),
+        pytest.param(1, 3, EVERYTHING, id="three brokers"),
+        pytest.param(3, 3, None, id="three brokers, longer", marks=pytest.mark.minutes),
+    ],
+)
 def test_a_seed_runs_the_same_in_two_processes_with_different_hash_seeds(
-    seed: int, brokers: int
+    seed: int, brokers: int, fixed: Fixed | None
 ) -> None:
-    first, second = run_of(seed, brokers, "1"), run_of(seed, brokers, "77")
+    first, second = (run_of(seed, brokers, fixed, hash_seed) for hash_seed in ("1", "77"))
     assert first.count("\n") > 1000
     assert first == second
 

@@ -6,7 +6,7 @@ import trio
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.markers import write_txn_markers
 from odradek.broker.api.metadata import metadata
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.client.administration.descriptions import PartitionProducers
 from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.types import TopicPartition as Place
@@ -232,7 +232,7 @@ async def test_a_leader_that_is_cut_off_from_all_but_its_clients_resigns() -> No
             partition = machine.core.partitions.find(TopicPartition(TOPIC, 0))
             assert partition is not None
             await trio.sleep(15)
-            assert partition.lead is None
+            assert partition.leading is None
             this = f"{machine.host.name}:{CLIENT_PORT}"
             async with world.consumer("reader", bootstrap=this) as reader:
                 reader.assign([(TOPIC, 0)])
@@ -374,7 +374,7 @@ async def test_a_leader_that_resigned_and_was_not_replaced_leads_again() -> None
         for machine in world.machines.values():
             assert machine.core is not None
             assert machine.meta is not None
-            assert all(part.lead is None for part in machine.core.partitions.all())
+            assert all(part.leading is None for part in machine.core.partitions.all())
             machine.meta.heal()
         world.net.heal(*pairs)
         async with world.producer() as producer:
@@ -410,7 +410,7 @@ async def test_a_client_cannot_send_the_markers_of_a_coordinator(
 
         assert await send(1) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert "a marker of coordinator epoch 1 from client mallory was refused" in caplog.text
-        partition = core.partitions.get(TOPIC, 0)
+        partition = core.partitions.get_replica(TOPIC, 0)
         assert partition.log_end_offset == 1
         assert await send(-1) == ErrorCode.NONE
         assert await send(0) == ErrorCode.NONE

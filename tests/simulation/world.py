@@ -15,8 +15,8 @@ import trio
 
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ImageBuilder
-from odradek.broker.env import inline
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.environment.env import inline
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.client import Admin, Consumer, Producer, TransactionGroup
 from tests.broker.config.configured import from_properties
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
@@ -104,6 +104,8 @@ class World:
         self.stall_probability = stall_probability
         self._damage: dict[tuple[int, TopicPartition], Callable[[], bool]] = {}
         self._image: ClusterImage | None = None
+        self.is_staged = False
+        """True while a fault of `staged.py` is under way."""
         self.went_down: set[int] = set()
         """The machines that lost power and may not have all acknowledged records again."""
         self.net = Net(self.rngs["net"], self.trace)
@@ -332,6 +334,7 @@ class World:
         """Return the options with which our client connects in this world."""
         return {
             "connect": self.net.host(name).connect,
+            "first_connect_ms": None,  # brokers may be down for long before the first answer
             "wall_ms": SimClock().wall_ms,
             "rng": Random(self.rngs["load"].getrandbits(64)),
         }

@@ -7,8 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
@@ -26,6 +24,7 @@ from odradek.protocol.batch import HEADER_BYTES, Codec, crc_is_good, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch
 from tests.broker.poison import WITH_KEY, WITHOUT_KEY, crowd
+from tests.drawing import given, st
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 Row = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
@@ -111,7 +110,6 @@ def test_what_is_encoded_is_decoded_again(rows: list[Row], codec: Codec, max_byt
     ),
     codecs,
 )
-@settings(max_examples=60)
 def test_another_clients_batch_is_decoded(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]], codec: Codec
 ) -> None:
@@ -217,7 +215,6 @@ def test_slices_of_columns_are_encoded_as_what_they_are() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_a_damaged_batch_never_decodes_to_anything_but_rows_or_corrupt_message(
     data: st.DataObject,
 ) -> None:

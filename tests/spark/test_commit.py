@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from odradek.client.blocking import Aborted, Admin, Consumer, Fenced, Producer, Transaction
+from odradek.client.errors import TimedOut
 from odradek.client.spark import decisions as decisions_module
 from odradek.client.spark.batch_encoder import RecordColumns, encode
 from odradek.client.spark.commit import BatchCommit, StaleDriver
 from odradek.client.spark.decisions import Decision
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import transactional_id
-from odradek.client.spark.messages import CommitRefused, TaskMessage, TopicBatch
+from odradek.client.spark.messages import TaskMessage, TopicBatch
 from odradek.client.spark.options import Application, WriteOptions
 from odradek.client.types import OffsetAndMetadata
 from tests.peers.kafka import RealKafka
@@ -352,7 +354,7 @@ def test_a_decision_behind_another_querys_open_transaction_is_waited_for(
             store_offset(options, query, OffsetAndMetadata(0))
             with monkeypatch.context() as patch:
                 patch.setattr(decisions_module, "READ_TIMEOUT_S", 0.2)
-                with pytest.raises(TimeoutError, match="an open transaction of another query"):
+                with pytest.raises(TimedOut, match="an open transaction of another query"):
                     newest_of(query)
         assert newest_of(query) == 1
 

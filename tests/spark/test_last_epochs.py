@@ -14,8 +14,9 @@ from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client.blocking import Aborted, Admin, Fenced, Producer
 from odradek.client.spark.commit import BatchCommit
 from odradek.client.spark.decisions import Decision
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import Attempt
-from odradek.client.spark.messages import CommitRefused, TaskMessage
+from odradek.client.spark.messages import TaskMessage
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.task_writer import TaskWriter
 from odradek.protocol.state_topics import (

@@ -5,13 +5,8 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from odradek.client.spark.messages import (
-    MESSAGE_VERSION,
-    CommitRefused,
-    TaskMessage,
-    TopicBatch,
-    checked,
-)
+from odradek.client.spark.errors import CommitRefused
+from odradek.client.spark.messages import MESSAGE_VERSION, TaskMessage, TopicBatch, checked
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.writer import Committer
 

@@ -4,8 +4,6 @@ import json
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.client.spark.offsets import (
     INITIAL,
@@ -26,6 +24,7 @@ from odradek.client.spark.offsets import (
     to_json,
 )
 from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from tests.drawing import given, st
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 A10 = TopicPartition("a", 10)

@@ -5,14 +5,16 @@ from typing import Final
 
 import pytest
 
-from odradek.client.spark.options import (
-    BATCH_MAX_BYTES,
+from odradek.client.spark.option_names import (
     READ_KAFKA_NAMES,
     READ_NAMES,
     READ_WITHOUT_EFFECT,
     WRITE_KAFKA_NAMES,
     WRITE_NAMES,
     WRITE_WITHOUT_EFFECT,
+)
+from odradek.client.spark.options import (
+    BATCH_MAX_BYTES,
     OptionError,
     read_options,
     write_options,
@@ -119,8 +121,9 @@ def test_a_write_takes_the_producers_settings() -> None:
         ({"subscribe": "a"}, "The option kafka.bootstrap.servers is missing"),
         (
             {"startingOffset": "earliest"},
-            "startingoffset is not served here: did you mean startingOf",
+            "startingOffset is not served here: did you mean startingOffsets\\?$",
         ),
+        ({"maxOffsetPerTriggers": "5"}, "maxOffsetPerTriggers is not .* maxOffsetsPerTrigger"),
         ({"zzz": "1"}, "The option zzz is not served here: leave it out."),
         ({"startingTimestamp": "noon"}, "startingTimestamp is a whole number from 0 to"),
         ({"endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "is times in JSON, in milliseconds since"),
@@ -134,7 +137,7 @@ def test_a_write_takes_the_producers_settings() -> None:
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets."),
         ({"kafka.value.deserializer": "x"}, "keys and values are bytes"),
         ({"path": "x"}, 'name topics by the option "topic"'),
-        ({"topic": "x"}, "The option topic is not served here"),
+        ({"topic": "x"}, "The option topic belongs to a write: leave it out."),
         ({"assign": '{"a":[0]}'}, "exactly one of the options .* not assign and subscribe"),
         ({"subscribe": " , "}, "subscribe is a topic, or several separated by commas, not ' , '"),
         ({"startingOffsets": "latest"}, "startingOffsets is earliest here, or offsets in JSON"),
@@ -161,10 +164,48 @@ def test_a_pattern_or_assignment_that_is_none_is_refused() -> None:
     servers = {"kafka.bootstrap.servers": "h:1"}
     with pytest.raises(OptionError, match="subscribePattern is a regular expression"):
         read_options(servers | {"subscribePattern": "("}, "stream")
-    with pytest.raises(OptionError, match="assign has lists of partitions"):
+    with pytest.raises(OptionError, match=r"assign is partitions in JSON, .* not 'orders'"):
+        read_options(servers | {"assign": "orders"}, "stream")
+    with pytest.raises(OptionError, match=r"as in .* \(a needs a list of partitions, not 0\), not"):
         read_options(servers | {"assign": '{"a":0}'}, "stream")
     with pytest.raises(OptionError, match="not none"):
         read_options(servers, "stream")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        (
+            "startingOffsets",
+            "erliest",
+            "The option startingOffsets is earliest or latest here, or offsets in JSON, as in "
+            """{"orders":{"0":23}}, not 'erliest': did you mean earliest?""",
+        ),
+        (
+            "startingOffsets",
+            '{"a":}',
+            "The option startingOffsets is earliest or latest here, or offsets in JSON, as in "
+            """{"orders":{"0":23}} (Expecting value at character 6), not '{"a":}'.""",
+        ),
+        (
+            "failOnDataLoss",
+            "flase",
+            "The option failOnDataLoss is true or false, not 'flase': did you mean false?",
+        ),
+        (
+            "kafka.isolation.level",
+            "read_commited",
+            "The option kafka.isolation.level is read_committed or read_uncommitted, not "
+            "'read_commited': did you mean read_committed?",
+        ),
+    ],
+)
+def test_a_misspelled_value_has_a_sentence_that_reads_well(
+    option: str, value: str, sentence: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options(as_spark_gives_them({**READ, option: value}), "stream")
+    assert str(caught.value) == sentence
 
 
 def test_a_stream_has_no_end() -> None:
@@ -185,6 +226,8 @@ def test_a_stream_has_no_end() -> None:
         ({"txnAppId": "{a}", "txnVersion": "1"}, "txnAppId is a name of 1 to 200 of the char"),
         ({"txnAppId": "a"}, "txnAppId and txnVersion go together"),
         ({"txnAppId": "a", "txnVersion": "-1"}, r"txnVersion is a whole number from 0 to 2\^63-1"),
+        ({"startingOffsets": "latest"}, "startingOffsets belongs to a read: leave it out"),
+        ({"maxOffsetPerTrigger": "5"}, "maxOffsetPerTrigger is not served here: leave it out"),
         ({"relay.max.bites": "1"}, "did you mean relay.max.bytes"),
     ],
 )

@@ -16,7 +16,12 @@ def test_the_least_the_most_and_the_mean_are_over_all_partitions() -> None:
     end = {"a": {"0": 5, "1": 7}, "b": {"0": 0}, "$initial": {"a": {"0": 0}}}
     latest = {"a": {"0": 5, "1": 9}, "b": {"0": 4}}
     assert offsets_behind_latest(progress_of((json.dumps(end), json.dumps(latest)))) == [
-        {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 4, "avgOffsetsBehindLatest": 2.0}
+        {
+            "topics": ["a", "b"],
+            "minOffsetsBehindLatest": 0,
+            "maxOffsetsBehindLatest": 4,
+            "avgOffsetsBehindLatest": 2.0,
+        }
     ]
 
 

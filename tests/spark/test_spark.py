@@ -219,6 +219,7 @@ def test_a_stream_runs_in_steps_and_goes_on_after_a_restart(
     first = run_query(source, target, tmp_path, maxOffsetsPerTrigger=200)
     assert [progress.numInputRows for progress in first.recentProgress] == [200, 200, 100]
     behind = [offsets_behind_latest(progress)[0] for progress in first.recentProgress]
+    assert [each["topics"] for each in behind] == [[source]] * 3
     assert [2 * each["avgOffsetsBehindLatest"] for each in behind] == [300, 100, 0]
     assert numbers_in(read_topic, target) == list(range(500))
 

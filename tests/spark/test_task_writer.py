@@ -12,6 +12,7 @@ from odradek.client.blocking import Admin, Consumer, TopicPartition, Transaction
 from odradek.client.network import Stream, connect_tcp
 from odradek.client.spark import task_writer
 from odradek.client.spark.commit import BatchCommit, StaleDriver
+from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import (
     Attempt,
     attempts_of_group,
@@ -20,7 +21,7 @@ from odradek.client.spark.members import (
     group_of,
     open_members,
 )
-from odradek.client.spark.messages import CommitRefused, TaskMessage
+from odradek.client.spark.messages import TaskMessage
 from odradek.client.spark.options import WriteOptions
 from odradek.client.spark.refused_rows import WrongRow
 from odradek.client.spark.scope import find_scope

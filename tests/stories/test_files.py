@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from odradek.broker.cli import main
 from odradek.broker.inspect.inspection import TRANSACTION_STATES
 from odradek.broker.testing import run_broker
 from tests.compat.agents import Client
-from tests.peers.kafka import run_tool
+from tests.compat.kafka_tool import KafkaTools
 from tests.stories.fencing import LOG_OF_ONE_ID, STATES_OF_ONE_ID, play
 from tests.stories.logs import Entry, Step, partition_dir, states_of, told, written_dirs
 from tests.stories.looking import Onlooker, eventually
@@ -23,7 +24,6 @@ GROUP: Final = "listeners"
 ID: Final = "teller"
 LONG_VALUE: Final = "." * 5_000  # more than an index has one entry for
 STORED_OFFSET: Final = 4
-KAFKAS_TOOL: Final = "org.apache.kafka.tools.DumpLogSegments"
 KINDS: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TROUBLE: Final = re.compile(  # the tool goes on and exits with 0
     "mismatch|out of order|non-consecutive|could not|exception|isvalid: false|corrupt",
@@ -80,8 +80,9 @@ def test_log_dump_tells_what_the_coordinator_knew(client: Client, data_dir: Path
 
 @pytest.mark.peers
 def test_kafkas_own_tool_tells_the_same_story_and_finds_no_fault(
-    client: Client, data_dir: Path
+    kafka_tools: KafkaTools, client: Client, data_dir: Path
 ) -> None:
+    asked_of_kafka = partial(dumped_by_kafka, kafka_tools)
     said = asked_of_kafka([partition_dir(data_dir, TOPIC)], "--print-data-log", kinds=KINDS)
     assert the_story(told(entries_in(said))) == LOG_OF_ONE_ID[client.transaction_version]
     assert "firstOffset: 0 lastOffset: 1 lastStableOffset: 2" in said  # the aborted one
@@ -125,13 +126,13 @@ def _whole(value: str) -> str:
     return LONG_VALUE if value.startswith("....") else value
 
 
-def asked_of_kafka(
-    directories: list[Path], option: str, *, kinds: tuple[str, ...] = (".log",)
+def dumped_by_kafka(
+    tools: KafkaTools, directories: list[Path], option: str, *, kinds: tuple[str, ...] = (".log",)
 ) -> str:
     """What Kafka's tool says of all files of these kinds, each of which must be there."""
     files = sorted(f for d in directories for f in d.iterdir() if f.suffix in KINDS)
     assert {file.suffix for file in files} >= set(kinds), files
-    said = run_tool(KAFKAS_TOOL, "--files", ",".join(map(str, files)), "--deep-iteration", option)
+    said = tools.dump(files, "--deep-iteration", option)
     assert said.count("Dumping ") == len(files)
     trouble = [line for line in said.splitlines() if TROUBLE.search(line)]
     assert not trouble, "\n".join(trouble)

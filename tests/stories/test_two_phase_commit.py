@@ -6,6 +6,7 @@ visible, and the producer can go on. An abort goes the same way.
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -37,16 +38,15 @@ Doomed = Callable[[str], RunningBroker]
 @pytest.fixture
 def doomed(tmp_path: Path) -> Iterator[Doomed]:
     """Starts a broker that will die when it reaches the fault point; `name:N` is the Nth time."""
-    with run_broker(data_dir=tmp_path) as broker:
-        onlooker = Onlooker(broker.address)
-        onlooker.create_topic(TOPIC, partitions=len(PARTITIONS))
-        onlooker.create_topic(SOURCE)
-        onlooker.store_offset(GROUP, SOURCE, OFFSET_BEFORE)
+    with ExitStack() as stack:
 
         def start(point: str) -> RunningBroker:
-            broker.stop()
-            broker.environment["ODRADEK_KILL_AT"] = point
-            broker.start()
+            environment = {"ODRADEK_KILL_AT": point}
+            broker = stack.enter_context(run_broker(data_dir=tmp_path, environment=environment))
+            onlooker = Onlooker(broker.address)
+            onlooker.create_topic(TOPIC, partitions=len(PARTITIONS))
+            onlooker.create_topic(SOURCE)
+            onlooker.store_offset(GROUP, SOURCE, OFFSET_BEFORE)
             return broker
 
         yield start

@@ -13,6 +13,7 @@ has two owners, and a member that is late holds up only the partitions that it o
 
 `heartbeat.py` is one heartbeat: group and request in, next group and answer out. It uses
 `target.py` (who should own what; `assignors.py`) and `reconcile.py` (how one member gets there).
-`records.py` writes the difference of two groups, and reads it back. `state.py` is the table.
-`broker/group/live_consumer.py` is the shell: it appends the records, and keeps the time.
+`consumer_group_records.py` writes the difference of two groups, and reads it back. `state.py` is
+the table. `broker/group/live_consumer_group.py` is the shell: it appends the records, and keeps the
+time.
 """

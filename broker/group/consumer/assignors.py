@@ -15,13 +15,13 @@ the topics of each class, the members and the partitions, and not with members t
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.group.consumer.members import Partitions
-from odradek.broker.work import Work, whole
+from odradek.broker.environment.work import Work, whole
+from odradek.broker.group.consumer.consumer_group import Partitions
+from odradek.late import dataclass
 
 BALANCING_ROUNDS_MAX: Final = 16
 """Kafka's limit. Groups whose members read overlapping topics may take many rounds to balance."""
@@ -65,7 +65,7 @@ def _uniform(readers: Sequence[Subscriber], counts: Counts) -> Work[Assignment]:
     classes = yield from _classes_of(readers)
     if len(classes) == 1:
         return (yield from _share_equally(readers, counts))
-    return (yield from _Balance(readers, counts).balanced(classes))
+    return (yield from _Balance(readers, counts).assign(classes))
 
 
 def _classes_of(readers: Sequence[Subscriber]) -> Work[Classes]:
@@ -99,7 +99,7 @@ def _share_equally(readers: Sequence[Subscriber], counts: Counts) -> Work[Assign
         # The extra partitions go to those who have one, as long as there are some left; at the end
         # of the list to everybody, so that none is left over.
         left = quota + (extra > 0)
-        kept = assigned[reader.member_id] = yield from _kept(reader, counts, taken, left)
+        kept = assigned[reader.member_id] = yield from _keep_partitions(reader, counts, taken, left)
         left -= sum(map(len, kept.values()))
         has_extra = extra > 0
         if left > 0 and has_extra and len(readers) - place > extra:
@@ -128,7 +128,7 @@ def _number_of(topic_id: UUID) -> int:
     return topic_id.int
 
 
-def _kept(
+def _keep_partitions(
     reader: Subscriber, counts: Counts, taken: dict[UUID, set[int]], limit: int
 ) -> Work[dict[UUID, set[int]]]:
     """Return up to `limit` partitions that the reader keeps, and mark them in `taken`."""
@@ -161,7 +161,7 @@ class _Balance:
         self._classes_of: dict[UUID, list[int]] = {}
         self._owners: dict[UUID, list[int]] = {}
 
-    def balanced(self, classes: Classes) -> Work[Assignment]:
+    def assign(self, classes: Classes) -> Work[Assignment]:
         yield from self._begin(classes)
         topic_ids = yield from self._in_order(classes)
         for topic_id in topic_ids:

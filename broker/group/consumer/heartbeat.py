@@ -3,14 +3,15 @@
 `beat` is the order of Kafka's coordinator: find or make the member, raise the group's epoch if its
 members or topics have changed, compute the target if it is older than the epoch, bring the member
 one step closer to it. Nothing is changed here, so a refused request leaves nothing behind. What
-grows with members or topics is counted in steps (`broker/turns.py:Work`).
+grows with members or topics is counted in steps (`broker/environment/turns.py:Work`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from odradek.broker.group.consumer.members import (
+from odradek.broker.environment.work import Work
+from odradek.broker.group.consumer.consumer_group import (
     JOIN_EPOCH,
     LEAVE_STATIC_EPOCH,
     NO_EPOCHS,
@@ -23,10 +24,10 @@ from odradek.broker.group.consumer.members import (
     TopicShapes,
     hash_of,
 )
-from odradek.broker.group.consumer.reconcile import OwnerOf, Target, is_part_of, reconciled
+from odradek.broker.group.consumer.reconcile import OwnerOf, Target, is_part_of, reconciled_member
 from odradek.broker.group.consumer.target import topic_ids_of, with_target
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS
-from odradek.broker.work import Work
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 UNCHANGED_MS: Final = -1
@@ -104,7 +105,7 @@ def beat(group: ConsumerGroup, asked: Beat, around: Around) -> Work[Beaten]:
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID,
     UNRELEASED_INSTANCE_ID, INVALID_REGULAR_EXPRESSION.
     """
-    group, before, member = yield from _followed(group, asked, around)
+    group, before, member = yield from _apply_request(group, asked, around)
     is_due = group.is_assignment_due(
         now_ms=around.now_ms, interval_ms=around.assignment_interval_ms
     )
@@ -131,7 +132,7 @@ def beat_before_downgrade(
     if all members own their targets, which the classic group then has as its assignment. Otherwise
     it must begin with a rebalance. Raises KafkaError as `beat`.
     """
-    group, before, member = yield from _followed(group, asked, around)
+    group, before, member = yield from _apply_request(group, asked, around)
     others = [each for key, each in group.members.items() if key != member.member_id]
     is_settled = group.assignment_epoch == group.epoch and all(
         each.has_reached(group.epoch) for each in others
@@ -142,7 +143,7 @@ def beat_before_downgrade(
     return Beaten(group=group, member=member, shows_assignment=True), not is_settled
 
 
-def _followed(
+def _apply_request(
     group: ConsumerGroup, asked: Beat, around: Around
 ) -> Work[tuple[ConsumerGroup, ConsumerMember, ConsumerMember]]:
     """Return the group in its epoch with what the request changes, and the member before and after.
@@ -151,7 +152,7 @@ def _followed(
     """
     yield 1 + len(group.members) // 20
     group, before = _find(group, asked)
-    member = _updated(before, asked, group)
+    member = _updated_member(before, asked, group)
     if member.regex != before.regex and around.pattern_problem is not None:
         raise KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, around.pattern_problem)
     is_new = before.member_id not in group.members
@@ -180,7 +181,7 @@ def _one_step(
             partitions=group.targets.get(member.member_id, NO_PARTITIONS),
             topic_ids=(yield from topic_ids_of(group.topics_of(member), around.shapes)),
         )
-        member = yield from reconciled(
+        member = yield from reconciled_member(
             member,
             target,
             owned=asked.owned,
@@ -240,6 +241,22 @@ def check_holder(
         )
 
 
+def member_that_leaves(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, *, by_instance: bool = False
+) -> ConsumerMember:
+    """Return the member that a request names. Raises KafkaError.
+
+    `by_instance`: an administrator may name a static member by its instance id alone.
+    """
+    if instance_id is None:
+        return group.member(member_id)
+    holder = group.static_member(instance_id)
+    known_id = holder.member_id if by_instance and holder is not None else member_id
+    check_holder(group, holder, member_id or known_id, instance_id)
+    assert holder is not None
+    return holder
+
+
 def _check_epoch(member: ConsumerMember, asked: Beat) -> None:
     if asked.member_epoch == member.epoch:
         return
@@ -260,7 +277,7 @@ def _check_epoch(member: ConsumerMember, asked: Beat) -> None:
     )
 
 
-def _updated(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> ConsumerMember:
+def _updated_member(member: ConsumerMember, asked: Beat, group: ConsumerGroup) -> ConsumerMember:
     """Return the member with what the heartbeat changes; the same object if that is nothing."""
     if asked.is_bare and (asked.client_id, asked.client_host, asked.classic) == (
         member.client_id,

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.group.consumer.heartbeat import Beat
-from odradek.broker.group.consumer.members import (
+from odradek.broker.environment.work import Work
+from odradek.broker.group.classic_group import ClassicGroup, Member
+from odradek.broker.group.consumer.consumer_group import (
     JOIN_EPOCH,
     ClassicSide,
     ConsumerGroup,
@@ -26,11 +27,10 @@ from odradek.broker.group.consumer.members import (
     TopicShapes,
     hash_of,
 )
+from odradek.broker.group.consumer.heartbeat import Beat, check_holder
 from odradek.broker.group.consumer.reconcile import OwnerOf
-from odradek.broker.group.members import ClassicGroup, Member
-from odradek.broker.group.requests import Joining
+from odradek.broker.group.member_requests import Claim, Joining
 from odradek.broker.group.state import GroupState
-from odradek.broker.work import Work
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     VERSION_MAX,
@@ -52,7 +52,7 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> Work[ConsumerGroup
     be read or would be lost; UNKNOWN_SERVER_ERROR if two members own the same partition.
     """
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-        raise _cannot_upgrade(group, "the group does not use the consumer embedded protocol")
+        raise cannot_upgrade(group, "the group does not use the consumer embedded protocol")
     # The generation's protocol may be none of a member that has joined during a rebalance.
     protocol = group.selected_protocol()
     known: dict[frozenset[str], frozenset[str]] = {}
@@ -67,6 +67,10 @@ def from_classic(group: ClassicGroup, shapes: TopicShapes) -> Work[ConsumerGroup
     metadata_hash = yield from hash_of(known, shapes)
     return ConsumerGroup(
         group_id=group.group_id,
+        # invariant consumer-groups 4: A group is of one protocol. The records that end the one and
+        # begin the other are one batch, and epochs and generations never fall on the way.
+        # plant a converted group begins with epoch 1
+        # plant the rebalance of a group that became classic is lost with its coordinator
         epoch=group.generation_id,
         metadata_hash=metadata_hash,
         assignment_epoch=group.generation_id,
@@ -87,9 +91,9 @@ def _from_classic(
         subscription = decode_subscription(member.metadata(protocol))
         assignment = decode_assignment(member.assignment)
     except ProtocolError:
-        raise _cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
+        raise cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
     if assignment.user_data:
-        raise _cannot_upgrade(group, "an unsupported custom assignor is in use")
+        raise cannot_upgrade(group, "an unsupported custom assignor is in use")
     yield 1 + len(subscription.topics) // 5 + len(assignment.assigned_partitions)
     topics = frozenset(subscription.topics)
     owned = _by_id(assignment.assigned_partitions, shapes)
@@ -138,7 +142,7 @@ def _check_owners(group: ClassicGroup, members: Iterable[ConsumerMember]) -> Wor
         taken |= owned
 
 
-def _cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
+def cannot_upgrade(group: ClassicGroup, why: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Cannot upgrade classic group {group.group_id} to consumer group because {why}.",
@@ -233,6 +237,32 @@ def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:
         ),
         names_itself=bool(joining.member_id),
     )
+
+
+def classic_member(group: ConsumerGroup, claim: Claim) -> tuple[ConsumerMember, ClassicSide]:
+    """Return the member that a request of the classic protocol names.
+
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    if claim.group_instance_id is None:
+        member = group.member(claim.member_id)
+    else:
+        holder = group.static_member(claim.group_instance_id)
+        check_holder(group, holder, claim.member_id, claim.group_instance_id)
+        assert holder is not None
+        member = holder
+    if member.classic is None:
+        raise KafkaError(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"Member {member.member_id} does not use the classic protocol.",
+        )
+    if claim.generation_id != member.epoch:
+        raise KafkaError(
+            ErrorCode.ILLEGAL_GENERATION,
+            f"The request generation id {claim.generation_id} is not equal to the member epoch "
+            f"{member.epoch} of member {member.member_id}.",
+        )
+    return member, member.classic
 
 
 def is_waiting(

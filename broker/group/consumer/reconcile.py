@@ -13,17 +13,18 @@ its heartbeat lists the partitions that it owns, and none of those is among them
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
-from odradek.broker.group.consumer.members import (
+from odradek.broker.environment.work import Work
+from odradek.broker.group.consumer.consumer_group import (
     NO_EPOCHS,
     ConsumerMember,
     Epochs,
     MemberProgress,
     Partitions,
 )
-from odradek.broker.work import Work
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 OwnerOf = Callable[[UUID, int], str | None]
@@ -39,7 +40,7 @@ class Target:
     topic_ids: frozenset[UUID]
 
 
-def reconciled(
+def reconciled_member(
     member: ConsumerMember,
     target: Target,
     *,
@@ -99,6 +100,10 @@ def _next(
         for index, epoch in epochs.items():
             side = kept if index in wanted.get(topic_id, ()) else leaving
             side.setdefault(topic_id, {})[index] = epoch
+    # invariant consumer-groups 1: A partition has one owner: the next one gets it once the previous
+    # one has reported that it has revoked it, or was removed.
+    # plant a partition moves before its owner has revoked it
+    # plant a partition is given to a member while another one owns it
     if leaving and _owns_any(owned, leaving):
         return replace(
             member.at_epoch(member.epoch),
@@ -111,6 +116,7 @@ def _next(
     for topic_id, indexes in wanted.items():
         yield 1 + len(indexes) // 5
         for index in sorted(indexes - kept.get(topic_id, {}).keys()):
+            # invariant consumer-groups 1
             if owner_of(topic_id, index) in (None, member.member_id):
                 kept.setdefault(topic_id, {})[index] = target.epoch
             else:
@@ -188,8 +194,9 @@ class Owners:
             return
         if before is not None:
             for place in _places(before):
-                if self._owners.get(place) == before.member_id:
-                    del self._owners[place]
+                owner = self._owners.pop(place, before.member_id)  # one look-up: ids are slow
+                if owner != before.member_id:
+                    self._owners[place] = owner
         if after is not None:
             for place in _places(after):
                 owner = self._owners.setdefault(place, after.member_id)

@@ -1,29 +1,31 @@
 """The states of a consumer group of the new protocol, and what each event may lead to.
 
-                 a member joins                      the target assignment is computed
-    Empty --------------------------> Assigning ------------------------------------> Reconciling
-      ^                                 ^    ^                                          |    |
-      |                                 |    +---- members or their topics change ------+    |
-      |        members or topics change |                                                    |
-      |                                 +----------- Stable <--------------------------------+
-      |                                                         every member has reached the target
-      +---- the last member goes ---- (any of them)
-    Dead: deleted, expired, converted, or coordinated by another broker
+    EMPTY --> ASSIGNING: JOIN
+    EMPTY --> RECONCILING: JOIN
+    EMPTY --> STABLE: JOIN
+    ASSIGNING --> RECONCILING: JOIN, HEARTBEAT, JOIN_CLASSIC
+    ASSIGNING, RECONCILING --> STABLE: JOIN, HEARTBEAT, JOIN_CLASSIC
+    RECONCILING, STABLE --> ASSIGNING: JOIN, HEARTBEAT, LEAVE, JOIN_CLASSIC
+    STABLE --> RECONCILING: JOIN, HEARTBEAT, LEAVE_FOR_A_WHILE, JOIN_CLASSIC
+    ASSIGNING, RECONCILING, STABLE --> EMPTY: LEAVE
+    EMPTY --> DEAD: JOIN_CLASSIC, DELETE, EXPIRE, UNLOAD
+    ASSIGNING, RECONCILING, STABLE --> DEAD: DOWNGRADE, UNLOAD
 
 One heartbeat may take several of these steps at once: a member that joins an empty group finds its
 target computed, and is reconciled at once. So a cell of `TABLE` has *all* the states that the event
 may lead to, or the error that it is refused with. The state itself follows from the group
-(`members.py:state_of`), as in Kafka. The shell checks every change against the table.
+(`consumer_group.py:state_of`), as in Kafka. The shell checks every change against the table.
 
 The errors in the table are those of a whole group. The epochs of one member are checked in
 `heartbeat.py`. Kafka's names of the states are the enum's values.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.transition_table import Rows, TransitionTable
 
 
 class ConsumerState(Enum):
@@ -69,7 +71,6 @@ E = ConsumerEvent
 EMPTY, ASSIGNING, RECONCILING, STABLE, DEAD = ConsumerState
 
 Cell = frozenset[ConsumerState] | ErrorCode
-Row = tuple[Cell, Cell, Cell, Cell, Cell]
 
 
 def _may(*states: ConsumerState) -> frozenset[ConsumerState]:
@@ -91,29 +92,25 @@ BUSY: Final = ErrorCode.NON_EMPTY_GROUP
 ELSE: Final = ErrorCode.NOT_COORDINATOR
 
 # fmt: off
-_ROWS: Final[dict[ConsumerEvent, Row]] = {
+ROWS: Final[Rows[ConsumerEvent, Cell]] = (
     #                                      Empty     Assigning Reconciling Stable   Dead
-    E.JOIN:                               (ACTIVE,   ACTIVE,   ACTIVE,     ACTIVE,  ELSE),
-    E.HEARTBEAT:                          (UNKNOWN,  ACTIVE,   ACTIVE,     ACTIVE,  ELSE),
-    E.LEAVE:                              (UNKNOWN,  LESS,     LESS,       LESS,    ELSE),
-    E.LEAVE_FOR_A_WHILE:                  (UNKNOWN,  IS_A,     IS_R,       AWAY,    ELSE),
-    E.JOIN_CLASSIC:                       (GONE,     ACTIVE,   ACTIVE,     ACTIVE,  ELSE),
-    E.SYNC_CLASSIC:                       (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
-    E.HEARTBEAT_CLASSIC:                  (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
-    E.DOWNGRADE:                          (UNKNOWN,  GONE,     GONE,       GONE,    ELSE),
-    E.COMMIT:                             (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE),
-    E.COMMIT_AS_STRANGER:                 (IS_E,     UNKNOWN,  UNKNOWN,    UNKNOWN, ELSE),
-    E.COMMIT_IN_TRANSACTION_AS_STRANGER:  (IS_E,     IS_A,     IS_R,       IS_S,    ELSE),
-    E.DELETE:                             (GONE,     BUSY,     BUSY,       BUSY,    MISSING),
-    E.EXPIRE:                             (GONE,     BUSY,     BUSY,       BUSY,    MISSING),
-    E.UNLOAD:                             (GONE,     GONE,     GONE,       GONE,    GONE),
-}
+    (E.JOIN,                              (ACTIVE,   ACTIVE,   ACTIVE,     ACTIVE,  ELSE)),
+    (E.HEARTBEAT,                         (UNKNOWN,  ACTIVE,   ACTIVE,     ACTIVE,  ELSE)),
+    (E.LEAVE,                             (UNKNOWN,  LESS,     LESS,       LESS,    ELSE)),
+    (E.LEAVE_FOR_A_WHILE,                 (UNKNOWN,  IS_A,     IS_R,       AWAY,    ELSE)),
+    (E.JOIN_CLASSIC,                      (GONE,     ACTIVE,   ACTIVE,     ACTIVE,  ELSE)),
+    (E.SYNC_CLASSIC,                      (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE)),
+    (E.HEARTBEAT_CLASSIC,                 (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE)),
+    (E.DOWNGRADE,                         (UNKNOWN,  GONE,     GONE,       GONE,    ELSE)),
+    (E.COMMIT,                            (UNKNOWN,  IS_A,     IS_R,       IS_S,    ELSE)),
+    (E.COMMIT_AS_STRANGER,                (IS_E,     UNKNOWN,  UNKNOWN,    UNKNOWN, ELSE)),
+    (E.COMMIT_IN_TRANSACTION_AS_STRANGER, (IS_E,     IS_A,     IS_R,       IS_S,    ELSE)),
+    (E.DELETE,                            (GONE,     BUSY,     BUSY,       BUSY,    MISSING)),
+    (E.EXPIRE,                            (GONE,     BUSY,     BUSY,       BUSY,    MISSING)),
+    (E.UNLOAD,                            (GONE,     GONE,     GONE,       GONE,    GONE)),
+)
 # fmt: on
-TABLE: Final = {
-    (state, event): cell
-    for event, row in _ROWS.items()
-    for state, cell in zip(ConsumerState, row, strict=True)
-}
+TABLE: Final = TransitionTable(ConsumerState, ConsumerEvent, ROWS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
+from odradek.broker.environment.work import Work
 from odradek.broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from odradek.broker.group.consumer.members import (
+from odradek.broker.group.consumer.consumer_group import (
     NO_PARTITIONS,
     ConsumerGroup,
     Partitions,
     TopicShapes,
 )
-from odradek.broker.work import Work
 
 
 def topic_ids_of(names: frozenset[str], shapes: TopicShapes) -> Work[frozenset[UUID]]:

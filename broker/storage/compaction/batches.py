@@ -9,12 +9,12 @@ marker in the batch may be removed. The timestamps of the records are then relat
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from odradek.broker.storage.compaction.key_map import KeyMap
 from odradek.broker.storage.compaction.raw_records import RawRecord, records_of, walk
 from odradek.broker.storage.config import INT64_MAX
+from odradek.late import dataclass
 from odradek.protocol.batch import (
     CODEC_MASK,
     HEADER,

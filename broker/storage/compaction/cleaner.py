@@ -22,13 +22,13 @@ import logging
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Final, Protocol
 
 import trio
 
-from odradek.broker.env import Buffer, Disk, File
+from odradek.broker.environment.env import Buffer, Disk, File
 from odradek.broker.storage.aborted import AbortedEntry
 from odradek.broker.storage.chain import BrokenChain, Chain
 from odradek.broker.storage.compaction import batches
@@ -38,6 +38,7 @@ from odradek.broker.storage.compaction.transactions import Transactions
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import cleaned_path, remove_cleaned, write_indexes
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
+from odradek.late import dataclass
 from odradek.protocol.batch import HEADER_BYTES, BatchHeader, Codec, read_header
 from odradek.protocol.errors import KafkaError, ProtocolError
 
@@ -142,6 +143,8 @@ class Cleaner:
                         header.next_offset <= from_offset
                         or header.is_control
                         or header.record_count == 0
+                        # invariant disk 8: An aborted value replaces nothing.
+                        # plant an aborted value replaces an older one
                         or transactions.is_aborted(header)
                     ):
                         continue
@@ -264,6 +267,8 @@ class Cleaner:
         # Readers need the marker as long as any record of its transaction is in the log. The
         # horizon then gives readers that are in the middle of the transaction time to reach the
         # marker.
+        # invariant disk 7: A marker stays as long as records of its transaction do.
+        # plant KAFKA-8351
         if not transactions.ends_nothing(header):
             return batch
         horizon_ms = batches.delete_horizon(header)
@@ -363,8 +368,8 @@ class Writer:
         """Copy the aborted entry of a marker that stays, if the marker has one."""
         number = bisect_right(entries, marker_offset, key=lambda entry: entry.last_offset) - 1
         if number >= 0 and entries[number].last_offset == marker_offset:
-            assert self._new.aborted is not None
-            self._new.aborted.append(entries[number])
+            assert self._new.indexes.aborted is not None
+            self._new.indexes.aborted.append(entries[number])
 
     async def finish(self, group: Sequence[Segment]) -> None:
         """Flush the segment, which must reach to the end of the group. Raises OSError."""
@@ -379,6 +384,7 @@ class Writer:
         # deleted meanwhile is not replaced.
         if not group[-1].is_deleted:
             modified_ms = self._disk.modified_ms(group[-1].path())
+            # invariant files 9
             self._disk.set_modified_ms(cleaned_path(new), modified_ms)
         await write_indexes(self._disk, new)
 

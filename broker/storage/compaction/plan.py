@@ -12,13 +12,14 @@ log takes at most twice the space of its live records, plus `STATE_ROLL_BYTES`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
 from odradek.broker.storage.config import MIB, LogConfig
+from odradek.broker.storage.files import OFFSET_INDEX
 from odradek.broker.storage.index import OffsetIndex
 from odradek.broker.storage.segment import INT32_MAX, Segment
+from odradek.late import dataclass
 
 STATE_ROLL_BYTES: Final = MIB
 
@@ -55,6 +56,8 @@ def plan(
 
     def may_be_compacted(segment: Segment) -> bool:
         is_old = config.min_compaction_lag_ms <= 0 or segment.newest_ms() <= youngest_ms
+        # invariant disk 6: Retention and compaction never pass the last stable offset.
+        # plant KAFKA-13194
         return segment.next_offset <= stable_offset and is_old
 
     cleanable = tuple(takewhile(may_be_compacted, segments[:-1]))
@@ -121,7 +124,9 @@ def groups(
 
 def _fit_together(group: Sequence[Segment], more: Segment, config: LogConfig) -> bool:
     together = [*group, more]
-    index_bytes = sum(segment.index_bytes + OffsetIndex.ENTRY_BYTES for segment in together)
+    index_bytes = sum(
+        segment.indexes.saved_bytes(OFFSET_INDEX) + OffsetIndex.ENTRY_BYTES for segment in together
+    )
     return (
         sum(segment.size_bytes for segment in together) <= config.segment_bytes
         and index_bytes <= config.segment_index_bytes

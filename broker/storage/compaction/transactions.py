@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.broker.storage.aborted import AbortedEntry
-from odradek.broker.storage.producers import NO_OFFSET, ProducerEntry
+from odradek.broker.storage.producer_entry import NO_OFFSET, ProducerEntry
 from odradek.protocol.batch import BatchHeader
 
 
@@ -58,6 +58,7 @@ class Transactions:
     def see(self, header: BatchHeader) -> None:
         """Note a batch of a transaction, with or without records."""
         if header.is_transactional:
+            # invariant disk 7
             self._seen.add(header.producer_id)
 
     def ends_nothing(self, header: BatchHeader) -> bool:

@@ -1,5 +1,6 @@
-// Producers over franz-go that send one record at a time with acks=all and wait for its acknowledgement. Prints the
-// microseconds that each record took, one line for each record. See small.py.
+// Producers over franz-go that send one record at a time with acks=all and wait for its acknowledgement. Prints "begin"
+// and "end" when records begin and end to count, and then the microseconds that each record took, one line for each
+// record. See small.py.
 package main
 
 import (
@@ -86,6 +87,8 @@ func measure(producers []producer, warmUp, duration time.Duration) ([]time.Durat
 	for _, each := range producers {
 		go func() { outcomes <- each.sendUntil(start, end) }()
 	}
+	printAt("begin", start)
+	printAt("end", end)
 	var taken []time.Duration
 	var err error
 	for range producers {
@@ -94,6 +97,12 @@ func measure(producers []producer, warmUp, duration time.Duration) ([]time.Durat
 		err = errors.Join(err, one.err)
 	}
 	return taken, err
+}
+
+// Whoever reads this looks at the broker's processor time at these two moments.
+func printAt(mark string, moment time.Time) {
+	time.Sleep(time.Until(moment))
+	fmt.Println(mark)
 }
 
 func (p producer) sendUntil(start, end time.Time) outcome {

@@ -34,6 +34,8 @@ from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
 from tests.client.live import name_of
 
+pytestmark = pytest.mark.slow
+
 RETENTION = "log.retention.ms"
 ANY_TOPIC: Final = MetadataRequest(topics=(), allow_auto_topic_creation=False)
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from odradek.broker.api.add_to_txn import add_partitions_to_txn
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.produce import produce
-from odradek.broker.api.txn import add_partitions_to_txn
 from odradek.broker.api.txn_offsets import txn_offset_commit
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.partitions.partitions import Partitions

@@ -20,6 +20,8 @@ from tests.broker.api.producing import Writer, settled, unique, until
 from tests.broker.asks import batch, create_topic, fetch, fetch_request, produce
 from tests.broker.raw import RawClient
 
+pytestmark = pytest.mark.slow
+
 E = ErrorCode
 CODECS = {
     "uncompressed": Codec.NONE,

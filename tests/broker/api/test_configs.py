@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from odradek.broker.api.configs import broker_configs
+from odradek.broker.api.config_values import broker_configs
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.settings import ConfigType

@@ -4,7 +4,7 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Final, cast
 
@@ -12,12 +12,14 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.api.context import ANSWER_ITEM_BYTES, Allowance, Core, RequestContext
+from odradek.broker.api.context import Allowance, Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.leader import Leader
+from odradek.broker.partitions.watch import News
 from odradek.broker.server import memory
 from odradek.broker.testing import RunningBroker
+from odradek.broker.values.answer_size import ANSWER_ITEM_BYTES
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.topics import DELETE_TOPICS, DeleteTopicsRequest
 from odradek.protocol.batch import iter_batches
@@ -74,12 +76,12 @@ async def test_what_will_be_read_is_counted_before(of_each: int, of_both: int) -
             counted.append(max_bytes)
             yield max_bytes
 
-    def unknown(topic: str, index: int) -> Partition:
+    def unknown(topic: str, index: int) -> Leader:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     core = SimpleNamespace(
         config=BrokerConfig(),
-        partitions=SimpleNamespace(watch=lambda _: nullcontext(), get=unknown),
+        partitions=SimpleNamespace(leader=unknown),
     )
     context = RequestContext(
         core=cast(Core, core), api_version=12, client_id="", host="", allowance=Counted()
@@ -99,7 +101,7 @@ class OneBatch:
     """A partition with one batch of 600 bytes."""
 
     log = SimpleNamespace(config=SimpleNamespace(max_message_bytes=600))
-    high_watermark = last_stable_offset = 1
+    marks = SimpleNamespace(readers=News(), end_for=lambda *, read_committed: 1)
 
     async def read(
         self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool
@@ -128,10 +130,7 @@ async def test_a_batch_that_memory_has_no_room_for_is_waited_for_and_then_given(
     greedy.hold(1_000)
     core = SimpleNamespace(
         config=BrokerConfig(),
-        partitions=SimpleNamespace(
-            watch=lambda _: nullcontext(SimpleNamespace(wait=trio.sleep_forever)),
-            get=lambda topic, index: OneBatch(),
-        ),
+        partitions=SimpleNamespace(leader=lambda topic, index: OneBatch()),
     )
     allowance = Allowance()
     monkeypatch.setattr(allowance, "reading", honest.reading)

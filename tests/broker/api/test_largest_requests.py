@@ -13,12 +13,11 @@ from typing import Any, Final, TypeVar
 import pytest
 import trio
 
-from odradek.broker.api import HANDLERS
+from odradek.broker.api import APIS, HANDLERS
 from odradek.broker.broker import Address, serve
 from odradek.broker.config.addresses import Listener
-from odradek.broker.env import Env
+from odradek.broker.environment.env import Env
 from odradek.protocol.api import Api
-from odradek.protocol.apis import APIS
 from odradek.protocol.apis.group import LEAVE_GROUP, LeaveGroupRequest, MemberIdentity
 from odradek.protocol.apis.group_consumer import (
     CONSUMER_GROUP_HEARTBEAT,
@@ -37,19 +36,22 @@ from tests.fakes.meta_store import FakeMetaStore
 from tests.fakes.net import FakeClient, FakeNetwork
 from tests.fakes.turns import longest_turn
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 ITEMS: Final = 4_000
 CALLS_MAX: Final = 3_500
 """Between two checkpoints. A loop over all items without one makes at least one for each."""
 STEPS: Final = {
-    "odradek.broker.turns.STEPS_PER_TURN": 50,
-    "odradek.broker.turns.STEPS_PER_TAKE": 10,
+    "odradek.broker.environment.turns.STEPS_PER_TURN": 50,
+    "odradek.broker.environment.turns.STEPS_PER_TAKE": 10,
     "odradek.broker.server.messages.ITEMS_AT_ONCE": 100,
     "odradek.broker.api.produce.BATCHES_AT_ONCE": 10,
-    "odradek.broker.api.produce_batches.BATCHES_AT_ONCE": 10,
-    "odradek.broker.api.group_offsets.OFFSETS_AT_ONCE": 10,
-    "odradek.broker.api.parallel.TASKS_MAX": 6,
+    "odradek.broker.partitions.request_batches.BATCHES_AT_ONCE": 10,
+    "odradek.broker.api.offset_commit.OFFSETS_AT_ONCE": 10,
+    "odradek.broker.api.fetched_offsets.OFFSETS_AT_ONCE": 10,
+    "odradek.broker.environment.parallel.TASKS_MAX": 6,
 }
 """A tenth of what they are in a broker, so that a tenth of its items does."""
 SERVING: Final = ("tests.fakes.net.FakeNetwork._serve",)
@@ -93,6 +95,8 @@ async def broker(flush: str = "os") -> AsyncIterator[Callable[..., Asker]]:
         "num.partitions": str(PARTITIONS),
         "auto.create.topics.enable": "false",
         "log.flush": flush,
+        # the lease runs in real time: a machine that stalls is not a broker that was given up
+        "broker.session.timeout.ms": str(10 * SECONDS * 1000),
         "socket.response.max.bytes": str(ANSWER_MAX_BYTES),
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "2",
@@ -176,8 +180,8 @@ async def test_the_largest_request_does_not_hold_the_loop(
 async def test_strangers_that_are_removed_from_a_large_group_do_not_hold_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("odradek.broker.api.group.MEMBERS_AT_ONCE", 10)
-    monkeypatch.setattr("odradek.broker.turns.STEPS_PER_TURN", 10)
+    monkeypatch.setattr("odradek.broker.api.group_members.MEMBERS_AT_ONCE", 10)
+    monkeypatch.setattr("odradek.broker.environment.turns.STEPS_PER_TURN", 10)
     with trio.fail_after(SECONDS):
         async with broker() as connect:
             asker = connect()

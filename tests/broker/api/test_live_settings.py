@@ -9,10 +9,15 @@ from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.live import ALL_BROKERS, DYNAMIC
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigType, Setting
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client.blocking import Admin, OdradekError, Producer
 from odradek.protocol.errors import ErrorCode as E
 from tests.broker.api.altering import BROKER, DELETE, SET, alter, described
+from tests.broker.api.transactor import Transactor
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
+from tests.stories.looking import eventually
+
+pytestmark = pytest.mark.slow
 
 LARGEST: Final = {ConfigType.INT: INT32_MAX, ConfigType.LONG: INT64_MAX, ConfigType.DOUBLE: 1e300}
 
@@ -72,3 +77,29 @@ def test_what_was_given_at_the_start_and_does_not_count_is_logged() -> None:
         assert broker.log.count("of the file or the command line does not count: ") == 1
         assert "message.max.bytes=100000 of the file or the command line does" in broker.log
         assert "it was changed to 200 while a broker ran." in broker.log
+
+
+def test_two_phase_commit_and_abort_on_disconnect_are_turned_on_while_the_broker_runs(
+    broker: RunningBroker,
+) -> None:
+    def begin(transactional_id: str) -> Producer:
+        return Producer(
+            broker.address, transactional_id=transactional_id, two_phase_commit=True
+        ).__enter__()
+
+    with Admin(broker.address) as admin:
+        with pytest.raises(OdradekError):
+            begin("prepared")
+        admin.alter_cluster_configs({"transaction.two.phase.commit.enable": "true"})
+        with Producer(broker.address, transactional_id="prepared", two_phase_commit=True):
+            pass
+        admin.alter_cluster_configs({"transaction.abort.on.disconnect": "true"})
+        with RawClient(broker) as client:
+            transactor = Transactor(client)
+            transactor.init()
+            transactor.add()
+        eventually(lambda: admin.describe_transaction(transactor.id).is_open, False)
+        names = ("transaction.two.phase.commit.enable", "transaction.abort.on.disconnect")
+        admin.alter_cluster_configs(dict.fromkeys(names))
+        with pytest.raises(OdradekError):
+            begin("prepared")

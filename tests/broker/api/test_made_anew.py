@@ -12,7 +12,7 @@ from odradek.protocol.apis.txn import (
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.producing import until
 from tests.broker.api.transactor import Transactor
-from tests.broker.asks import create_topic, topic_metadata
+from tests.broker.asks import make_topic, topic_metadata
 from tests.broker.raw import RawClient
 
 E = ErrorCode
@@ -25,7 +25,7 @@ def make_anew(client: RawClient, topic: str, partitions: int = 2) -> None:
         lambda: topic_metadata(client, topic).error_code,
         lambda code: code == E.UNKNOWN_TOPIC_OR_PARTITION,
     )
-    create_topic(client, topic, partitions)
+    make_topic(client, topic, partitions)
 
 
 @pytest.mark.parametrize("version", [11, 12])

@@ -11,12 +11,12 @@ import trio
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.producers import describe_producers
 from odradek.broker.api.transactions import describe_transactions, list_transactions
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import LogConfig
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.store import encode
 from odradek.broker.txn.transaction import State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
@@ -153,7 +153,7 @@ async def test_ten_thousand_producers_of_a_partition_are_described(world: World)
                 base_sequence=0,
                 is_transactional=True,
             )
-            partition.append_from_client(memoryview(batch))
+            partition.leader().append_from_client(memoryview(batch))
         await partition.flush()
         asked = context(transactions=world.coordinator, partitions=partitions)
         wanted = DescribeProducersTopicRequest(name="t", partition_indexes=(0,))

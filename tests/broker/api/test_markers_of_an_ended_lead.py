@@ -5,7 +5,7 @@ from typing import cast
 
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.markers import write_txn_markers
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -31,11 +31,11 @@ async def test_a_marker_of_a_lead_that_ended_is_not_acknowledged_by_the_next_lea
     """KAFKA-9235: A to B to A while a long request is served: B may have cut the marker off."""
     machine = Machine()
     partition = await machine.start()
-    partition.begin_lead(Lead.alone(NODE, 1))
+    partition.begin_lead(InSyncView.alone(NODE, 1))
 
     def leave_and_return(_point: str) -> None:
         partition.end_lead(2)
-        partition.begin_lead(Lead.alone(NODE, 3))
+        partition.begin_lead(InSyncView.alone(NODE, 3))
 
     core = SimpleNamespace(partitions=machine.partitions, reached=leave_and_return)
     context = RequestContext(

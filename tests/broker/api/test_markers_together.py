@@ -7,8 +7,7 @@ import trio
 
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.markers import write_txn_markers
-from odradek.broker.partitions.lead import Lead
-from odradek.broker.partitions.marking import append_markers
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.reads import read_for_follower
 from odradek.broker.storage.marking import NewMarker
@@ -30,7 +29,7 @@ async def begun(machine: Machine) -> Partition:
     """Return a partition with an open transaction of each member, and one follower."""
     partition = await machine.start()
     partition.begin_lead(
-        Lead.over(
+        InSyncView.over(
             node_id=HERE,
             leader_epoch=1,
             replicas=(HERE, FOLLOWER),
@@ -41,14 +40,13 @@ async def begun(machine: Machine) -> Partition:
     )
     for member in MEMBERS:
         Client(partition, producer_id=member, is_transactional=True).send()
-    await partition.on_disk(partition.log_end_offset)
+    await partition.wait_flushed(partition.log_end_offset)
     return partition
 
 
 def follow(partition: Partition, offset: int) -> None:
     """Have the follower fetch from `offset`."""
-    assert partition.lead is not None
-    partition.lead.fetched(FOLLOWER, offset, partition.log_end_offset, 0.0)
+    partition.leader().view.note_fetched(FOLLOWER, offset, partition.log_end_offset, 0.0)
     partition.update_visible()
 
 
@@ -87,7 +85,7 @@ async def test_a_follower_gets_all_of_them_or_none() -> None:
         for member in MEMBERS
     ]
     appends = machine.disk.counts["append"]
-    append_markers(partition, new)
+    partition.leader().append_markers(new)
     assert machine.disk.counts["append"] == appends + 1, "kill -9 must not come between them"
     end = partition.log_end_offset
     for offset in (0, first_marker - 1, first_marker, first_marker + 5):
@@ -112,10 +110,10 @@ async def test_nothing_comes_between_them_and_no_reader_sees_some_of_them() -> N
             answers.append(await mark(machine, *MEMBERS))
 
         nursery.start_soon(write)
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             while partition.log_end_offset < end:
                 await trio.lowlevel.checkpoint()
-        await partition.on_disk(end)
+        await partition.wait_flushed(end)
         for offset in range(first_marker, end):
             follow(partition, offset)
             assert partition.high_watermark == offset

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from odradek.broker.member_ids import is_member
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.broker.values.member_ids import is_member
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.producing import described_producers
 from tests.broker.api.test_group_ends import end

@@ -22,10 +22,10 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.marking import NewMarker
-from odradek.broker.topic_partition import TopicIdPartition, TopicPartition
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
 from odradek.protocol.apis.produce import ProduceResponse
 from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequest,
@@ -36,6 +36,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 from tests.broker.asks import batch, produce_request
 from tests.broker.group.world import ONE_PARTITION
+from tests.broker.own_records import append_marker
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk
 
@@ -68,13 +69,14 @@ class Elsewhere:
 
 
 def mark(partition: Partition) -> None:
-    partition.append_marker(
+    append_marker(
+        partition,
         NewMarker(
             producer_id=ME.producer_id,
             producer_epoch=ME.producer_epoch,
             coordinator_epoch=0,
             committed=False,
-        )
+        ),
     )
 
 
@@ -131,7 +133,7 @@ async def test_offsets_whose_admission_a_marker_has_overtaken_are_refused(
     """KAFKA-14884, for offsets."""
     partitions, partition = await led(CONSUMER_OFFSETS_TOPIC)
     groups = GroupCoordinator(
-        state_partitions=cast(Any, SimpleNamespace(get=lambda index: partition)),
+        state_partitions=cast(Any, SimpleNamespace(get=lambda index: partition.leader())),
         clock=FakeClock(),
         rng=random.Random(7),
         config=ONE_PARTITION,
@@ -169,20 +171,20 @@ async def test_offsets_whose_admission_a_marker_has_overtaken_are_refused(
 async def test_a_transaction_that_ends_after_the_admission_takes_no_more_records() -> None:
     """KAFKA-14884: the coordinator was not asked, as the transaction was open in the partition."""
     _, partition = await led(WHERE.topic)
-    partition.append_from_client(memoryview(a_batch()))
+    partition.leader().append_from_client(memoryview(a_batch()))
     admission = Admission(cast(TransactionCoordinator, Elsewhere()), verifies=True)
     verdicts = await admission.admit(
         transactional_id=ID,
         producer=ME,
-        leaders={partition.by_id: partition},
+        leaders={partition.by_id: partition.leader()},
         adds=False,
         patience_ms=0,
     )
     code, verified_after = verdicts[partition.by_id]
     assert code is ErrorCode.NONE
-    partition.append_from_client(memoryview(a_batch(1)), verified_after=verified_after)
+    partition.leader().append_from_client(memoryview(a_batch(1)), verified_after=verified_after)
     mark(partition)
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(memoryview(a_batch(2)), verified_after=verified_after)
+        partition.leader().append_from_client(memoryview(a_batch(2)), verified_after=verified_after)
     assert caught.value.code is ErrorCode.INVALID_TXN_STATE
     assert partition.open_transactions() == []

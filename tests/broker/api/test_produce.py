@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.produce import (
     PRODUCE,
     PartitionProduceData,
@@ -259,6 +260,9 @@ def test_a_transactional_batch_needs_a_transactional_id(
 def test_an_unknown_transactional_id_is_named_so(
     client: RawClient, topic: str, producer: tuple[int, int], version: int
 ) -> None:
+    # Its coordinator is there once somebody has looked for it.
+    request = FindCoordinatorRequest(key_type=1, coordinator_keys=("nobody",))
+    client.ask(FIND_COORDINATOR, 4, request)
     records = batch(b"a", producer=producer, base_sequence=0, is_transactional=True)
     answer = produce(client, topic, records, version=version, transactional_id="nobody")
     assert answer.error_code == E.INVALID_PRODUCER_ID_MAPPING

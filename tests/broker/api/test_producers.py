@@ -215,13 +215,13 @@ async def test_a_leader_that_is_not_the_coordinator_says_who_opened_a_transactio
         await nursery.start(partitions.run)
         partition = await partitions.create("t", uuid4(), 0, LogConfig())
         records = batch(b"v", producer=(7, 0), base_sequence=0, is_transactional=True)
-        partition.append_from_client(memoryview(records))
+        partition.leader().append_from_client(memoryview(records))
         elsewhere = SimpleNamespace(owner_of=lambda producer_id: None)
         core = SimpleNamespace(transactions=elsewhere, partitions=partitions, clock=FakeClock())
         asker = RequestContext(
             core=cast(Core, core), api_version=0, client_id="worker-7", host="10.0.0.7"
         )
-        note_opener(asker, partition, 7, "refunds-2")
+        note_opener(asker, partition.leader(), 7, "refunds-2")
         wanted = DescribeProducersTopicRequest(name="t", partition_indexes=(0,))
         answer = await describe_producers(asker, DescribeProducersRequest(topics=(wanted,)))
         (state,) = answer.topics[0].partitions[0].active_producers

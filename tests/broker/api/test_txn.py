@@ -294,6 +294,7 @@ def test_a_repeated_marker_of_version_2_is_acknowledged_and_written_once(
 # across a death
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["before-prepare", "after-prepare", "between-markers"])
 def test_a_transaction_that_was_being_committed_is_whole_after_a_death(point: str) -> None:
     with run_broker(environment={"ODRADEK_KILL_AT": f"{point}:1"}) as broker:
@@ -323,6 +324,7 @@ def test_a_transaction_that_was_being_committed_is_whole_after_a_death(point: st
                 assert answer.aborted_transactions == ()
 
 
+@pytest.mark.slow
 def test_an_open_transaction_goes_on_after_a_death() -> None:
     with run_broker() as broker:
         with RawClient(broker) as client:

@@ -12,14 +12,18 @@ from odradek.protocol.apis.produce import ProduceRequest, ProduceResponse, Topic
 from odradek.protocol.errors import ErrorCode
 from tests.broker.asks import batch, produce_request
 from tests.broker.storage.samples import TOPIC, Machine
+from tests.fakes.clock import FakeClock
 
 
 async def asked(machine: Machine, acks: int) -> ProduceResponse | Deferred | None:
     """What the handler returns for one batch, before anything has waited for the disk."""
+    return await produce(context_of(machine), produce_request(TOPIC, batch(b"a"), acks=acks))
+
+
+def context_of(machine: Machine) -> RequestContext:
     config = SimpleNamespace(transaction_concurrent_wait_ms=0)
-    core = cast(Core, SimpleNamespace(partitions=machine.partitions, config=config))
-    context = RequestContext(core=core, api_version=9, client_id="sarama", host="127.0.0.1")
-    return await produce(context, produce_request(TOPIC, batch(b"a"), acks=acks))
+    core = SimpleNamespace(partitions=machine.partitions, config=config, clock=FakeClock())
+    return RequestContext(core=cast(Core, core), api_version=9, client_id="odd", host="127.0.0.1")
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -39,9 +43,7 @@ async def test_an_answer_with_many_topics_is_not_built_where_the_fsync_ends() ->
     """With 199,000 topics that have no partition it held the loop for half a second."""
     machine = Machine()
     await machine.start()
-    config = SimpleNamespace(transaction_concurrent_wait_ms=0)
-    core = cast(Core, SimpleNamespace(partitions=machine.partitions, config=config))
-    context = RequestContext(core=core, api_version=9, client_id="odd", host="127.0.0.1")
+    context = context_of(machine)
     small = produce_request(TOPIC, batch(b"a"), acks=-1)
     empty = TopicProduceData(name="empty", partition_data=())
     large = ProduceRequest(

@@ -25,7 +25,7 @@ from odradek.protocol.apis.txn import (
     InitProducerIdRequest,
 )
 from odradek.protocol.errors import ErrorCode
-from tests.broker.asks import batch, create_topic, fetch, produce
+from tests.broker.asks import batch, fetch, make_topic, produce
 from tests.broker.raw import RawClient
 
 E = ErrorCode
@@ -53,7 +53,7 @@ class Transactor:
         self.client = client
         self.id = f"x-{uuid.uuid4().hex[:8]}"
         self.topic = f"t-{uuid.uuid4().hex[:8]}"
-        create_topic(client, self.topic, 2)
+        make_topic(client, self.topic, 2)
         self.producer: Producer = (-1, -1)
         self.sequences: dict[int, int] = {}
 

@@ -7,7 +7,7 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.session import Session
-from odradek.broker.env import MetaStore
+from odradek.broker.environment.env import MetaStore
 from odradek.broker.partitions.partition import Partition
 
 HERE = BrokerImage(node_id=1, host="127.0.0.1", port=9092)
@@ -22,7 +22,7 @@ class ReadMetadata(ClusterMetadata):
         super().__init__(store)
         self.apply: Apply = nothing
 
-    async def reached(self, revision: int) -> ClusterImage:
+    async def wait_reached(self, revision: int) -> ClusterImage:
         if self.image.revision < revision:
             await self.read_anew(self.apply)
         return self.image

@@ -32,11 +32,11 @@ async def test_every_broker_sees_what_one_has_changed() -> None:
     configs = BrokerConfigs(store, here, LiveConfig(BrokerConfig()))
     await configs.alter("", setting("log.roll.ms", "5"))
     await configs.alter("2", setting("log.roll.ms", "6"))
-    await there.reached(here.image.revision)
+    await there.wait_reached(here.image.revision)
     assert there.image.broker_configs == {"": {"log.roll.ms": "5"}, "2": {"log.roll.ms": "6"}}
     assert there.image.broker_configs == (await metadata_of(store, Random(3))).image.broker_configs
     await configs.alter("", broker_alteration("", [], replaces=True))
-    await there.reached(here.image.revision)
+    await there.wait_reached(here.image.revision)
     assert there.image.broker_configs == {"2": {"log.roll.ms": "6"}}
 
 
@@ -92,7 +92,7 @@ async def test_a_change_of_a_topic_changes_nothing_else_of_it() -> None:
     writer, metadata = await topic_of(store)
     before = metadata.image.topics["t"]
     revision = await writer.alter_configs(before, retention("5"), lambda _: 7)
-    after = (await metadata.reached(revision)).topics["t"]
+    after = (await metadata.wait_reached(revision)).topics["t"]
     assert after.configs == {"retention.ms": "5"}
     assert (after.topic_id, after.partitions) == (before.topic_id, before.partitions)
     assert after.min_insync_replicas == before.min_insync_replicas == 2
@@ -121,7 +121,7 @@ async def test_a_change_of_a_topic_is_made_again_on_what_another_has_written() -
     alter = Meanwhile(change, store, "/topics/t")
     alter.count = 1  # nothing is checked before
     revision = await other.alter_configs(topic, alter, lambda _: 1)  # type: ignore[arg-type]
-    found = (await metadata.reached(revision)).topics["t"]
+    found = (await metadata.wait_reached(revision)).topics["t"]
     assert found.configs == {"retention.ms": "5", "segment.ms": "6"}
     assert alter.count == 3
 
@@ -133,11 +133,11 @@ async def test_every_broker_sees_the_settings_of_groups() -> None:
     own = {"consumer.session.timeout.ms": "50000"}
     change = SettingChange("consumer.session.timeout.ms", Operation.SET, "50000")
     await configs.alter_group("a/b", group_alteration([change], BrokerConfig()))
-    await there.reached(here.image.revision)
+    await there.wait_reached(here.image.revision)
     assert there.image.group_configs == {"a/b": own}
     assert (await metadata_of(store, Random(3))).image.group_configs == {"a/b": own}
     await configs.alter_group("a/b", group_alteration([], BrokerConfig(), replaces=True))
-    await there.reached(here.image.revision)
+    await there.wait_reached(here.image.revision)
     assert there.image.group_configs == {}
 
 

@@ -1,13 +1,8 @@
 """Who leads a partition: a function of the image alone."""
 
-from collections import Counter
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from odradek.broker.cluster.election import (
-    assign_replicas,
     elect,
     elections,
     preferred,
@@ -107,22 +102,6 @@ def test_the_first_replica_gets_its_place_back_when_it_is_in_sync() -> None:
     assert preferred(image(partition(leader=2, isr=(2,)), brokers=brokers)) == {}
     leaving = (broker(1, is_leaving=True), broker(2))
     assert preferred(image(partition(leader=2), brokers=leaving)) == {}
-
-
-@given(
-    st.integers(1, 7),
-    st.integers(1, 40),
-    st.integers(1, 3),
-    st.integers(0, 20),
-)
-def test_replicas_are_spread_evenly(brokers: int, count: int, factor: int, start: int) -> None:
-    factor = min(factor, brokers)
-    ids = list(range(10, 10 + brokers))
-    assigned = assign_replicas(ids, count, factor, start=start)
-    assert len(assigned) == count
-    assert all(len(set(replicas)) == len(replicas) == factor for replicas in assigned)
-    leaders = Counter(replicas[0] for replicas in assigned)
-    assert max(leaders.values()) - min(leaders.get(node, 0) for node in ids) <= 1
 
 
 def test_a_replica_that_may_lack_records_is_in_no_set() -> None:

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.store import CLUSTER, pack, read_deletions, topic_puts
-from odradek.broker.env import OutcomeUnknown, Unreadable
+from odradek.broker.environment.env import OutcomeUnknown, Unreadable
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of, nothing
@@ -138,10 +138,10 @@ async def test_a_revision_that_the_store_does_not_have_is_not_awaited_for_ever(
     store = FakeMetaStore()
     async with followed(store) as metadata:
         with trio.fail_after(60), pytest.raises(OutcomeUnknown, match="has not reached"):
-            await metadata.reached(10**6)
+            await metadata.wait_reached(10**6)
         store.put(topic_puts(TOPIC))
         with trio.fail_after(60):
-            await metadata.reached(store.revision)
+            await metadata.wait_reached(store.revision)
 
 
 async def test_an_image_that_is_ahead_of_the_store_goes_back_to_it(

@@ -4,7 +4,7 @@ import pytest
 
 from odradek.broker.cluster import keys_in_memory
 from odradek.broker.cluster.keys_in_memory import KeysInMemory
-from odradek.broker.env import Compacted
+from odradek.broker.environment.env import Compacted
 
 
 def test_the_changes_that_are_kept_for_watches_are_bounded(

@@ -1,6 +1,7 @@
 """The notes of the logs that were made on a broker, in the metadata store."""
 
 from collections.abc import Iterable
+from functools import partial
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,7 @@ import trio.testing
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.made_logs import AT_ONCE, MadeLogs
 from odradek.broker.cluster.store import MADE_LOGS, made_logs_key, pack
-from odradek.broker.env import StoreUnreachable
+from odradek.broker.environment.env import StoreUnreachable
 from tests.fakes.meta_store import FakeMetaStore
 
 NODE = 1
@@ -23,6 +24,10 @@ def image(count: int = 1) -> ClusterImage:
         TopicImage(name=f"t{n}", topic_id=UUID(int=n), configs={}, partitions=(here,) * 3)
         for n in range(1, count + 1)
     )
+
+
+def nothing() -> None:
+    """Nothing waits for the note."""
 
 
 async def everything(directories: Iterable[str]) -> frozenset[str]:
@@ -38,25 +43,73 @@ async def test_a_log_is_noted_for_the_next_run_once_it_is_on_disk() -> None:
     logs = await loaded(store)
     assert logs.is_first_run
     for index in range(2):
-        logs.made(TOPIC, index, f"/data/t1-{index}")
+        logs.note_made(TOPIC, index, f"/data/t1-{index}", nothing)
 
     async def only_the_first(directories: Iterable[str]) -> frozenset[str]:
         return frozenset(list(directories)[:1])
 
-    await logs.write(only_the_first)
+    with pytest.raises(OSError, match="/data/t1-1"):
+        await logs.write(only_the_first)
     after = await loaded(store)
     assert not after.is_first_run
     assert [after.has(TOPIC, index) for index in range(3)] == [True, False, False]
     assert not after.has(UUID(int=9), 0)
 
 
+async def test_what_waits_for_a_note_goes_on_when_it_is_written_and_others_wait_for_it() -> None:
+    """The first records of a log wait, and a topic may have thousands of logs."""
+    store, noted, flushed = FakeMetaStore(), list[int](), list[str]()
+    logs = await loaded(store)
+    for index in range(2 * AT_ONCE):
+        logs.note_made(TOPIC, index, f"/data/t1-{index}", partial(noted.append, index))
+    store.is_refused = True
+
+    async def flush(directories: Iterable[str]) -> frozenset[str]:
+        flushed.extend(directories)
+        return frozenset(directories)
+
+    logs.hurry(TOPIC, 70)
+    with pytest.raises(StoreUnreachable):
+        await logs.write(flush)
+    assert flushed == ["/data/t1-70"]
+    assert not noted
+    store.is_refused = False
+    await logs.write(flush)
+    assert len(flushed) == 2 * AT_ONCE
+    assert sorted(noted) == list(range(2 * AT_ONCE))
+    assert not logs.has(TOPIC, 2 * AT_ONCE)
+
+
+async def test_a_directory_that_cannot_be_flushed_keeps_no_other_log_from_being_noted() -> None:
+    store, noted = FakeMetaStore(), list[int]()
+    logs = await loaded(store)
+    for index in range(2):
+        logs.note_made(TOPIC, index, f"/data/t1-{index}", partial(noted.append, index))
+
+    async def only_the_last(directories: Iterable[str]) -> frozenset[str]:
+        return frozenset(list(directories)[-1:])
+
+    with pytest.raises(OSError, match="/data/t1-0"):
+        await logs.write(only_the_last)
+    assert noted == [1]
+    await logs.write(everything)
+    assert noted == [1, 0]
+
+
+async def test_a_broker_without_replicas_has_noted_all_its_logs() -> None:
+    store = FakeMetaStore()
+    assert not (await MadeLogs.load(store, NODE, image(0))).is_first_run
+    assert not (await loaded(store)).is_first_run
+    assert (await MadeLogs.load(store, 2, image())).is_first_run is False
+
+
 async def test_what_is_gone_before_it_is_on_disk_is_not_noted() -> None:
     store = FakeMetaStore()
     logs = await loaded(store)
-    logs.made(TOPIC, 0, "/data/t1-0")
+    logs.note_made(TOPIC, 0, "/data/t1-0", nothing)
 
     async def deleted_meanwhile(directories: Iterable[str]) -> frozenset[str]:
-        logs.gone(TOPIC, [0])
+        logs.note_gone(TOPIC, [0])
         return frozenset(directories)
 
     await logs.write(deleted_meanwhile)
@@ -66,8 +119,8 @@ async def test_what_is_gone_before_it_is_on_disk_is_not_noted() -> None:
 async def test_a_late_write_of_an_earlier_run_is_not_what_counts() -> None:
     store = FakeMetaStore()
     earlier, logs = await loaded(store), await loaded(store)
-    earlier.made(TOPIC, 0, "/data/t1-0")
-    logs.made(TOPIC, 1, "/data/t1-1")
+    earlier.note_made(TOPIC, 0, "/data/t1-0", nothing)
+    logs.note_made(TOPIC, 1, "/data/t1-1", nothing)
     await earlier.write(everything)
     await logs.write(everything)
     after = await loaded(store)
@@ -80,7 +133,7 @@ async def test_a_run_that_ends_while_it_notes_many_logs_is_not_taken_for_complet
     store = FakeMetaStore(max_operations=128)
     logs = await loaded(store, count)
     for number in range(1, count + 1):
-        logs.made(UUID(int=number), 0, f"/data/t{number}-0")
+        logs.note_made(UUID(int=number), 0, f"/data/t{number}-0", nothing)
 
     def cut_after_the_first() -> None:
         if store.txn_count == 0:
@@ -95,7 +148,7 @@ async def test_a_run_that_ends_while_it_notes_many_logs_is_not_taken_for_complet
     assert sum(after.has(UUID(int=number), 0) for number in range(1, count + 1)) == AT_ONCE
     assert after.is_first_run
     for number in range(1, count + 1):
-        after.made(UUID(int=number), 0, f"/data/t{number}-0")
+        after.note_made(UUID(int=number), 0, f"/data/t{number}-0", nothing)
     await after.write(everything)
     assert not (await loaded(store, count)).is_first_run
 
@@ -120,7 +173,7 @@ async def test_a_store_that_is_away_is_written_when_it_is_back(
 ) -> None:
     store = FakeMetaStore()
     logs = await loaded(store)
-    logs.made(TOPIC, 0, "/data/t1-0")
+    logs.note_made(TOPIC, 0, "/data/t1-0", nothing)
     store.is_refused = True
     async with trio.open_nursery() as nursery:
         nursery.start_soon(logs.run, everything)

@@ -18,9 +18,9 @@ from odradek.broker.cluster.store import (
     read_partition,
     topic_puts,
 )
-from odradek.broker.env import Versioned
-from odradek.broker.partitions.lead import Lead
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.environment.env import Versioned
+from odradek.broker.partitions.in_sync_view import InSyncView
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of
 from tests.fakes.meta_store import FakeMetaStore
@@ -60,7 +60,7 @@ def test_what_a_move_was_adding_when_it_was_given_up_is_not_needed_to_be_in_sync
     alone = PartitionImage(leader=1, leader_epoch=7, replicas=(1,), isr=(1,), epoch=9)
     moving = begun(begun(alone, (2,)), (3,))
     assert moving.replicas == (3, 2, 1)
-    lead = Lead.over(
+    lead = InSyncView.over(
         node_id=1,
         leader_epoch=7,
         replicas=moving.replicas,
@@ -194,7 +194,7 @@ async def test_a_replica_whose_broker_is_away_may_stay() -> None:
     store = FakeMetaStore()
     moves, metadata = await cluster_of(store, LED_BY_1)
     store.put({broker_key(2): None})
-    await metadata.reached(store.revision)
+    await metadata.wait_reached(store.revision)
     assert await move(moves, (3, 2)) is None
 
 
@@ -245,3 +245,15 @@ async def test_a_store_that_is_away_is_an_error_of_each_partition() -> None:
 def test_a_partition_without_a_leader_waits() -> None:
     leaderless = replace(begun(LED_BY_1, (3, 1)), leader=NO_LEADER, isr=(1,))
     assert complete(leaderless, brokers(2, 3), 1) is None
+
+
+async def test_a_move_is_not_refused_by_an_image_that_is_older_than_the_request() -> None:
+    """A broker that had just registered was no target yet, which clients do not repeat."""
+    store = FakeMetaStore()
+    moves, _ = await cluster_of(store, LED_BY_1)
+    store.put({broker_key(4): pack_broker(BrokerImage(node_id=4, host="h", port=1), "d")})
+    assert await move(moves, (1, 4)) is None
+    elsewhere = read_partition("/partitions/t/0", store.values[partition_key("t", 0)])
+    moves, _ = await cluster_of(store, LED_BY_1)
+    store.put({partition_key("t", 0): pack_partition(elsewhere)})
+    assert await move(moves, None) is None  # begun at another broker

@@ -13,7 +13,7 @@ from odradek.broker.cluster.store import (
     read_partition,
     topic_puts,
 )
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of
 from tests.fakes.meta_store import FakeMetaStore
@@ -77,7 +77,7 @@ async def test_an_election_is_clean_if_the_image_has_a_whole_replica() -> None:
     store = FakeMetaStore()
     elections, metadata = await cluster_of(store, LEADERLESS)
     register(store, 3)
-    await metadata.reached(store.revision)
+    await metadata.wait_reached(store.revision)
     assert await elections.elect([PLACE], is_unclean=True, candidate=1, timeout_ms=1_000) == {
         PLACE: None
     }

@@ -19,10 +19,12 @@ from odradek.broker.cluster.store_embedded import (
     EmbeddedStore,
 )
 from odradek.broker.cluster.two_copies import encode_record
-from odradek.broker.env import Compare
+from odradek.broker.environment.env import Compare
 from odradek.broker.storage.disk import SystemDisk
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.fakes.disk import FakeDisk, PowerOff
+
+pytestmark = pytest.mark.slow
 
 Contents = dict[str, tuple[bytes, int, int]]
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.controller import Controller
@@ -23,15 +24,14 @@ from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.membership.roles import Roles
 from odradek.broker.partitions.partitions import Partitions
-from odradek.broker.roles import Roles
-from odradek.broker.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.broker.cluster.members import HERE, NoFollowers, member, metadata_of
 from tests.broker.config.configured import from_properties
+from tests.broker.own_records import append_records
 from tests.fakes.clock import FakeClock
 from tests.fakes.disk import FakeDisk, PowerOff
 from tests.fakes.meta_store import FakeMetaStore
@@ -113,9 +113,10 @@ class Node:
         await self.logs.note_made_now()
 
     async def append(self, topic: str, index: int, value: bytes) -> None:
-        partition = self.partitions.get(topic, index)
-        appended = partition.append_records([Record(key=None, value=value)])
-        await partition.flushed(appended.last_offset + 1)
+        await self.note_made()
+        partition = self.partitions.get_replica(topic, index)
+        appended = append_records(partition, [Record(key=None, value=value)])
+        await partition.leader().wait_committed(appended.last_offset + 1)
 
     def ends(self) -> dict[str, int]:
         """The log end of every partition that this broker would serve."""
@@ -188,7 +189,9 @@ async def test_a_power_cut_at_any_operation_leaves_topics_as_they_were_answered(
         assert list(found) == [f"t-{index}" for index in range(len(found))], where
         assert tuple(found.values()) in POSSIBLE[answers[-1]], where
         assert (await node.meta.range("/deletions/"))[0] == {}, where
-        assert node.partitions.damaged() == [], where  # no log is taken for one that is lost
+        assert node.partitions.damaged_partitions() == [], (
+            where
+        )  # no log is taken for one that is lost
         # a namesake of whatever was left behind begins empty
         if "t" in node.cluster.image.topics:
             await node.cluster.delete_topic("t")
@@ -346,9 +349,9 @@ async def test_partitions_are_led_in_their_old_epochs_if_the_disk_is_full_at_the
     disk.fail("append", 28, path_end="cluster.meta")
     node = await Node.start(disk)
     assert node.cluster.image.topics["t"].partitions[0].leader_epoch == 0
-    assert node.partitions.get("t", 0).high_watermark == 1
+    assert node.partitions.get_replica("t", 0).high_watermark == 1
     await node.controller.step(node.cluster.image)
-    assert node.partitions.get("t", 0).leader_epoch == 1
+    assert node.partitions.get_replica("t", 0).leader_epoch == 1
 
 
 async def test_a_state_topic_is_loaded_before_the_image_has_it() -> None:
@@ -385,109 +388,27 @@ async def test_a_broker_that_has_restarted_leads_nothing_before_it_has_registere
     )
     await roles.apply(ClusterImage(cluster_id="c"), old)
     (partition,) = partitions.all()
-    assert partition.lead is None
+    assert partition.leading is None
     registered = replace(old, brokers=(own,))
     await roles.apply(old, registered)
-    assert partition.lead is None
+    assert partition.leading is None
     elected = registered.with_topics([replace(topic, partitions=(replace(image, epoch=12),))])
     await roles.apply(registered, elected)
-    assert partition.lead is not None
+    assert partition.leading is not None
 
 
-SHARED = PartitionImage(leader=2, leader_epoch=0, replicas=(1, 2, 3), isr=(2, 3), epoch=10)
-
-
-def shared(topic_id: int, partition: PartitionImage = SHARED) -> ClusterImage:
-    topic = TopicImage(name="t", topic_id=UUID(int=topic_id), configs={}, partitions=(partition,))
-    return ClusterImage(cluster_id="c").with_topics([topic])
-
-
-def storage(disk: FakeDisk) -> tuple[LocalTopicLogs, Partitions]:
-    partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
-    made_logs = MadeLogs(FakeMetaStore(), 1)
-    settings = LiveConfig(from_properties({"node.id": "1"}))
-    return LocalTopicLogs(partitions, settings, made_logs=made_logs), partitions
-
-
-async def interrupted(disk: FakeDisk) -> None:
-    """Make the log of a topic, and be killed before the metadata store has the topic."""
-    logs, partitions = storage(disk)
-    await partitions.begin()
-    await logs.create(shared(1).topics["t"], [0])
-    disk.kill()
-
-
-async def test_what_is_left_of_a_creation_makes_way_for_the_topic_that_another_broker_created() -> (
-    None
-):
-    """The replica stayed offline for good."""
-    disk = FakeDisk()
-    await interrupted(disk)
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(2))
-    (partition,) = partitions.all()
-    assert partition.topic_id == UUID(int=2)
-    assert disk.listdir("/data").count("t-0") == 1
-    assert not [name for name in disk.listdir("/data") if name.endswith(".set-aside")]
-
-
-async def test_a_replica_that_others_rely_on_does_not_begin_anew_in_its_place() -> None:
-    disk = FakeDisk()
-    await interrupted(disk)
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(2, replace(SHARED, isr=(1, 2))))
-    assert not list(partitions.all())
-    assert {str(where) for where in partitions.missing} == {"t-0"}
-
-
-async def test_a_missing_directory_that_no_other_replica_replaces_is_left_to_a_person(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The log advised a repair of the directory that is missing."""
-    disk = FakeDisk()
-    logs, partitions = storage(disk)
-    await logs.open_all(ClusterImage(cluster_id="c"))
-    await partitions.note_none_relies_on_this()
-    disk.kill()  # before the directory was made
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(1, replace(SHARED, isr=(1,))))
-    assert not list(partitions.all())
-    assert partitions.damaged() == [TopicPartition("t", 0)]
-    with pytest.raises(KafkaError, match="t-0 is missing") as refused:
-        partitions.get("t", 0)
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "odradek cluster elect t-0 --unclean" in caplog.text
-    assert "log repair" not in caplog.text
-
-
-async def test_a_replica_that_led_last_does_not_lead_with_a_log_that_is_lost() -> None:
-    """No replica is in sync after a power failure of all, so the last leader would be elected."""
-    disk = FakeDisk()
-    logs, partitions = storage(disk)
-    await logs.open_all(ClusterImage(cluster_id="c"))
-    await partitions.note_none_relies_on_this()
-    disk.kill()
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(1, replace(SHARED, leader=-1, isr=(), last_leader=1)))
-    assert partitions.damaged() == [TopicPartition("t", 0)]
-    disk.kill()
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(1, replace(SHARED, leader=-1, isr=(), last_leader=2)))
-    assert partitions.damaged() == []
-
-
-async def test_a_log_with_records_of_another_topic_id_is_left_alone() -> None:
-    disk = FakeDisk()
-    logs, partitions = storage(disk)
-    await partitions.begin()
-    await logs.create(shared(1).topics["t"], [0])
-    (partition,) = partitions.all()
-    partition.begin_lead(Lead.alone(1, 0))
-    partition.append_records([Record(None, b"x")])
-    await partition.on_disk(1)
-    disk.kill()
-    logs, partitions = storage(disk)
-    await logs.open_all(shared(2))
-    with pytest.raises(KafkaError) as refused:
-        partitions.get("t", 0)
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+async def test_nothing_is_acknowledged_before_it_is_noted_that_its_log_was_made() -> None:
+    """A log that was lost in that moment was made anew, and its records were gone."""
+    node = await Node.start(FakeDisk())
+    await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
+    partition = node.partitions.get_replica("t", 0)
+    appended = append_records(partition, [Record(key=None, value=b"x")])
+    await partition.wait_flushed(1)
+    assert partition.high_watermark == 0
+    assert not partition.leader().has_committed(appended)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partition.leader().wait_committed, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert partition.high_watermark == 0
+        await node.note_made()
+    assert partition.high_watermark == 1

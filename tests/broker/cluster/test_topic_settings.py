@@ -54,25 +54,25 @@ async def test_changed_settings_reach_the_logs_and_outlive_the_broker() -> None:
     node = await Node.start(disk)
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
-    opened = node.partitions.get("t", 1)
+    opened = node.partitions.get_replica("t", 1)
     await changed(node, "retention.ms", "7")
     await changed(node, "cleanup.policy", "compact")
     await changed_broker(node, "", "log.segment.bytes", "20000")
     await changed_broker(node, "1", "log.roll.ms", "9")
     for life in range(2):
-        config = node.partitions.get("t", 1).config
+        config = node.partitions.get_replica("t", 1).config
         assert (config.retention_ms, config.is_compacted, config.is_limited) == (7, True, False)
         assert (config.segment_bytes, config.segment_ms) == (20_000, 9)
-        assert node.partitions.get("u", 0).config.segment_bytes == 20_000
-        assert node.partitions.get("u", 0).config.retention_ms != 7
+        assert node.partitions.get_replica("u", 0).config.segment_bytes == 20_000
+        assert node.partitions.get_replica("u", 0).config.retention_ms != 7
         if life == 0:
-            assert node.partitions.get("t", 1) is opened, "it was not opened anew"
+            assert node.partitions.get_replica("t", 1) is opened, "it was not opened anew"
             assert opened.log.reader.config is opened.log.config
             disk.crash()
             node = await Node.start(disk)
     await changed(node, "retention.ms", None)
     await changed_broker(node, "", "log.segment.bytes", None)
-    config = node.partitions.get("t", 1).config
+    config = node.partitions.get_replica("t", 1).config
     assert config.retention_ms == BrokerConfig().log_retention_ms
     assert config.segment_bytes == BrokerConfig().log_segment_bytes
 
@@ -88,7 +88,9 @@ async def test_a_change_of_another_broker_s_settings_counts_there_only() -> None
     node = await Node.start(FakeDisk())
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     await changed_broker(node, "2", "log.segment.bytes", "20000")
-    assert node.partitions.get("t", 0).config.segment_bytes == BrokerConfig().log_segment_bytes
+    assert (
+        node.partitions.get_replica("t", 0).config.segment_bytes == BrokerConfig().log_segment_bytes
+    )
 
 
 async def test_state_topics_keep_their_own_defaults() -> None:
@@ -97,12 +99,12 @@ async def test_state_topics_keep_their_own_defaults() -> None:
     name = "segment.bytes"
     for value, expected in (("20000", 20_000), (None, 100 * 1024 * 1024)):
         await changed(node, name, value, TRANSACTION_STATE_TOPIC)
-        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
+        config = node.partitions.get_replica(TRANSACTION_STATE_TOPIC, 0).config
         assert (config.segment_bytes, config.is_compacted) == (expected, True)
     await changed_broker(node, "", "min.insync.replicas", "3")
     for value, replicas in (("2", 2), (None, 1)):
         await changed(node, "min.insync.replicas", value, TRANSACTION_STATE_TOPIC)
-        config = node.partitions.get(TRANSACTION_STATE_TOPIC, 0).config
+        config = node.partitions.get_replica(TRANSACTION_STATE_TOPIC, 0).config
         assert config.min_insync_replicas == replicas
 
 
@@ -111,10 +113,10 @@ async def test_min_insync_replicas_is_kept_with_the_topic_when_it_changes() -> N
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
     await changed(node, "min.insync.replicas", "2")
     assert node.cluster.image.topics["t"].min_insync_replicas == 2
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
+    assert node.partitions.get_replica("t", 0).config.min_insync_replicas == 2
     await changed_broker(node, "", "min.insync.replicas", "3")
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 2
+    assert node.partitions.get_replica("t", 0).config.min_insync_replicas == 2
     await changed(node, "min.insync.replicas", None)
-    assert node.partitions.get("t", 0).config.min_insync_replicas == 3
+    assert node.partitions.get_replica("t", 0).config.min_insync_replicas == 3
     made = await node.cluster.create_topic(WantedTopic(name="u", partition_count=1))
     assert made.min_insync_replicas == 3

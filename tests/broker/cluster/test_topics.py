@@ -26,7 +26,7 @@ from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
-from odradek.broker.env import StoreUnreachable
+from odradek.broker.environment.env import StoreUnreachable
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.cluster.members import HERE, member, metadata_of
@@ -201,6 +201,20 @@ async def test_a_topic_is_not_refused_for_a_broker_that_the_image_does_not_show_
     world.meta.put({broker_key(4): pack_broker(fourth, "a fourth directory")})
     await topics.create_partitions("t", 2, [(4,)])
     assert topics.image.topics["t"].partitions[1].leader == 4
+
+
+async def test_a_topic_is_not_taken_for_there_or_gone_by_an_image_that_is_older_than_the_request(
+    world: World,
+) -> None:
+    """A client that had changed it at another broker got an error that it does not repeat."""
+    topics, elsewhere = await world.topics(), await world.topics()
+    await elsewhere.create_topic(WantedTopic(name="t", partition_count=1))
+    assert "t" not in topics.image.topics
+    await topics.create_partitions("t", 2)
+    await elsewhere.create_topic(WantedTopic(name="u", partition_count=1))
+    await topics.delete_topic("u")
+    assert "u" in elsewhere.image.topics
+    await elsewhere.create_topic(WantedTopic(name="u", partition_count=1))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from tests.broker.storage.samples import Client, batch, read_all
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk
 
+pytestmark = pytest.mark.slow
+
 DATA: Final = "/data"
 VICTIM: Final = ("t", 0)
 SIBLING: Final = ("t", 1)
@@ -43,7 +45,7 @@ async def served_by(partition: Partition) -> Served:
     found: Served = []
     offset = partition.log_start_offset
     while offset < partition.last_stable_offset:
-        result = await partition.read(offset, 1 << 20, read_committed=True)
+        result = await partition.leader().read(offset, 1 << 20, read_committed=True)
         for header, data in iter_batches(result.records):
             if not crc_is_good(data, header):
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
@@ -56,7 +58,7 @@ async def served_by(partition: Partition) -> Served:
 def write(partition: Partition, name: str, count: int) -> None:
     """Append batches of equal sizes, some in transactions, some aborted: others than elsewhere."""
     for number in range(count):
-        partition.append_from_client(batch(f"{name} {number:06}" + "x" * 200))
+        partition.leader().append_from_client(batch(f"{name} {number:06}" + "x" * 200))
         epoch = partition.log_end_offset
         client = Client(partition, producer_id=7, epoch=epoch, is_transactional=True)
         client.send(f"{name} {number:06} in a transaction")
@@ -88,7 +90,7 @@ async def made(*, is_killed: bool) -> Directory:
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=2))
     await node.cluster.create_topic(WantedTopic(name="other", partition_count=1))
     for where in ALL:
-        partition = node.partitions.get(*where)
+        partition = node.partitions.get_replica(*where)
         write(partition, f"{where[0]}{where[1]} first", 15)
         partition.log.roll()
         write(partition, f"{where[0]}{where[1]} second", 15)
@@ -96,11 +98,11 @@ async def made(*, is_killed: bool) -> Directory:
         await partition.maintenance.checkpoint()
     older = files_of(disk)
     for where in ALL:
-        partition = node.partitions.get(*where)
+        partition = node.partitions.get_replica(*where)
         await partition.maintenance.delete_before(DELETED_BELOW)
         write(partition, f"{where[0]}{where[1]} third", 5)
         await partition.flush()
-    served = {where: await served_by(node.partitions.get(*where)) for where in ALL}
+    served = {where: await served_by(node.partitions.get_replica(*where)) for where in ALL}
     if not is_killed:
         await node.partitions.close()
     disk.kill()
@@ -168,7 +170,7 @@ DAMAGES: Final[tuple[Damage, ...]] = (
 
 async def served_or_refused(node: Node, where: tuple[str, int]) -> Served | ErrorCode:
     try:
-        partition = node.partitions.get(*where)
+        partition = node.partitions.get_replica(*where)
         assert partition.log_start_offset == DELETED_BELOW, where
         return await served_by(partition)
     except KafkaError as error:
@@ -192,7 +194,7 @@ async def check_repair(disk: FakeDisk, right: Served, *, is_other: bool) -> None
     assert not (await survey_log(disk, directory(VICTIM))).is_damaged
     disk.kill()
     node = await Node.start(disk)
-    partition = node.partitions.get(*VICTIM)
+    partition = node.partitions.get_replica(*VICTIM)
     assert partition.log_start_offset >= DELETED_BELOW
     for header, data in await read_all(partition):
         assert (header.base_offset, data) in right or not header.record_count or is_other

@@ -15,7 +15,6 @@ from odradek.broker.config.together import check_one_broker
 from odradek.broker.config.topic import (
     TOPIC_SETTINGS,
     check_topic_configs,
-    has_broker_value,
     state_topic_configs,
     topic_value,
 )
@@ -221,8 +220,6 @@ def test_a_topic_falls_back_to_the_broker_and_the_broker_to_the_default() -> Non
     broker = from_properties({"log.retention.ms": "5"})
     assert topic_value("retention.ms", {"retention.ms": "7"}, broker) == 7
     assert topic_value("retention.ms", {}, broker) == 5
-    assert has_broker_value("retention.ms", broker)
-    assert not has_broker_value("retention.ms", BrokerConfig())
     assert topic_value("cleanup.policy", {}, broker) == "delete"
 
 

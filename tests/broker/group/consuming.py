@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.group.consumer.consumer_group import ConsumerGroup
 from odradek.broker.group.consumer.heartbeat import Beat, Beaten
-from odradek.broker.group.consumer.members import ConsumerGroup
-from odradek.broker.group.requests import Claim
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.group.member_requests import Claim
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, World
 
@@ -105,7 +105,9 @@ async def settle(*members: Consumer, rounds: int = 6) -> None:
 def newest(world: World, group_id: str = GROUP) -> ConsumerGroup:
     """Return the group as the coordinator has it."""
     tenure = next(iter(world.groups._tenures))
-    return tenure.consumers[group_id].group
+    live = tenure.consumer(group_id)
+    assert live is not None
+    return live.group
 
 
 async def refusal_of(member: Consumer, **changes: object) -> ErrorCode:

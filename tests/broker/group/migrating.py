@@ -7,9 +7,9 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.group.classic_group import ClassicGroup, MemberProtocol
 from odradek.broker.group.consumer.state import ConsumerState
-from odradek.broker.group.members import ClassicGroup, MemberProtocol
-from odradek.broker.group.requests import (
+from odradek.broker.group.member_requests import (
     Claim,
     Committing,
     Joined,
@@ -18,7 +18,7 @@ from odradek.broker.group.requests import (
     Syncing,
 )
 from odradek.broker.group.store import GroupEntry, StoredOffset, read_entry
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.consumer_protocol import (
     NO_GENERATION,
     ConsumerProtocolAssignment,

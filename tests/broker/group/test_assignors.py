@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.broker.group.consumer.assignors import (
     ASSIGNORS,
@@ -14,6 +12,7 @@ from odradek.broker.group.consumer.assignors import (
     range_of_each,
     uniform,
 )
+from tests.drawing import given, st
 
 T, U, V = (UUID(int=number) for number in (1, 2, 3))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import trio
 
-from odradek.broker.group.consumer.members import MemberProgress
+from odradek.broker.group.consumer.consumer_group import MemberProgress
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer, id_of, newest, refusal_of, settle, topics

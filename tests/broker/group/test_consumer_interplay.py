@@ -8,9 +8,9 @@ import trio
 import trio.testing
 
 from odradek.broker.group.consumer.state import ConsumerState
-from odradek.broker.group.requests import Claim, Committing
+from odradek.broker.group.member_requests import Claim, Committing
 from odradek.broker.group.store import StoredOffset
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
@@ -122,7 +122,7 @@ async def test_epochs_fence_offsets_in_transactions(world: World) -> None:
         assert refused.value.code is code
     await world.end_transaction(committed=True)
     assert world.stored() == {**places("t", 0), **places("t", 1)}
-    assert GROUP not in world.groups._tenure_of(GROUP).groups
+    assert world.groups._tenure_of(GROUP).classic(GROUP) is None
 
 
 async def test_epochs_fence_the_reading_of_offsets(world: World) -> None:

@@ -11,14 +11,13 @@ from typing import Final
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from odradek.broker.group.consumer.members import state_of
+from odradek.broker.group.consumer.consumer_group import state_of
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer, id_of, newest, topics
 from tests.broker.group.world import ONE_PARTITION, World
+from tests.drawing import given, st
 
 NAMES: Final = ("a", "b", "c", "d")
 REJOIN: Final = {
@@ -188,7 +187,6 @@ def test_a_partition_never_has_two_owners_and_has_one_in_the_end(
     assignor: str, interval_ms: int
 ) -> None:
     @given(drawn=steps)
-    @settings(max_examples=150)
     def check(drawn: list[Step]) -> None:
         clock = trio.testing.MockClock(autojump_threshold=0)
         trio.run(play, drawn, assignor, interval_ms, clock=clock)

@@ -4,26 +4,23 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from odradek.broker.group.consumer.members import (
+from odradek.broker.environment.work import whole
+from odradek.broker.group.classic_group import MemberProtocol
+from odradek.broker.group.consumer.consumer_group import (
     ClassicSide,
     ConsumerGroup,
     ConsumerMember,
     MemberProgress,
     ResolvedPattern,
 )
-from odradek.broker.group.consumer.reconcile import without_conflicts
-from odradek.broker.group.consumer.records import (
+from odradek.broker.group.consumer.consumer_group_records import (
     ConsumerEntry,
     GroupBeingRead,
     difference,
     tombstones,
 )
-from odradek.broker.group.members import MemberProtocol
+from odradek.broker.group.consumer.reconcile import without_conflicts
 from odradek.broker.group.store import read_entry, write_entry, write_entry_in_steps
-from odradek.broker.work import whole
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import (
     ClassicMemberMetadata,
@@ -37,6 +34,7 @@ from odradek.protocol.state_topics import (
     encode_key,
     encode_value,
 )
+from tests.drawing import given, st
 
 T: Final = UUID(int=1)
 U: Final = UUID(int=2)

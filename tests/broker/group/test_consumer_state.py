@@ -3,7 +3,6 @@
 import pytest
 
 from odradek.broker.group.consumer.state import (
-    TABLE,
     ConsumerEvent,
     ConsumerState,
     decide_for,
@@ -52,10 +51,6 @@ LEADS_TO = {
     E.EXPIRE: {EMPTY: {DEAD}},
     E.UNLOAD: {state: {DEAD} for state in ConsumerState},
 }
-
-
-def test_every_event_has_a_cell_for_every_state() -> None:
-    assert TABLE.keys() == {(state, event) for state in ConsumerState for event in ConsumerEvent}
 
 
 @pytest.mark.parametrize("event", ConsumerEvent)

@@ -4,10 +4,10 @@ import pytest
 import trio
 
 from odradek.broker.coordination import tenure
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import Claim, Committing, expiry_ms
+from odradek.broker.group.classic_group import MemberProtocol
+from odradek.broker.group.member_requests import Claim, Committing, expiry_ms
 from odradek.broker.group.store import StoredOffset
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer
 from tests.broker.group.test_store import subscription
@@ -157,7 +157,7 @@ async def test_many_tombstones_are_many_batches(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KAFKA-13099."""
-    monkeypatch.setattr("odradek.broker.group.tenure.BATCH_MAX_BYTES", 1000)
+    monkeypatch.setattr("odradek.broker.group.group_log.BATCH_MAX_BYTES", 1000)
     offsets = {TopicPartition("t", index): index for index in range(500)}
     await world.commit(offsets)
     batches = [header.size_bytes async for header, _ in world.log.batches()]

@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import MemberIdRequiredError
+from odradek.broker.group.classic_group import MemberProtocol
+from odradek.broker.group.member_requests import MemberIdRequiredError
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, P0, Member, World, join_together, round_of
 

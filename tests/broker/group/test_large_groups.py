@@ -9,12 +9,17 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.environment.turns import Turns
+from odradek.broker.environment.work import whole
 from odradek.broker.group.consumer.assignors import ASSIGNORS, Subscriber
-from odradek.broker.group.consumer.members import MATCH_BYTES, OWNED_TOPIC_BYTES, PARTITION_BYTES
-from odradek.broker.group.consumer.records import difference
-from odradek.broker.group.matches import PatternMatches
-from odradek.broker.turns import Turns
-from odradek.broker.work import whole
+from odradek.broker.group.consumer.consumer_group import (
+    MATCH_BYTES,
+    OWNED_TOPIC_BYTES,
+    PARTITION_BYTES,
+)
+from odradek.broker.group.consumer.consumer_group_records import difference
+from odradek.broker.group.live_consumer_group import LiveConsumerGroup
+from odradek.broker.group.pattern_matches import PatternMatches
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer, id_of, newest, refusal_of, settle, topics
 from tests.broker.group.world import World
@@ -97,7 +102,11 @@ async def test_a_heartbeat_that_changes_nothing_does_not_wait_for_an_assignment(
 
 def newest_is_busy(world: World) -> bool:
     tenure = next(iter(world.groups._tenures))
-    return any(live._lock.locked() for live in tenure.consumers.values())
+    return any(
+        live._lock.locked()
+        for live in tenure.groups.values()
+        if isinstance(live, LiveConsumerGroup)
+    )
 
 
 async def test_all_that_join_at_once_are_members_of_one_group(world: World) -> None:
@@ -122,7 +131,8 @@ async def test_a_member_whose_session_ends_during_an_assignment_is_removed_after
     await reach_targets(world, members)
     silent = members.pop()
     tenure = next(iter(world.groups._tenures))
-    live = tenure.consumers[silent.group_id]
+    live = tenure.consumer(silent.group_id)
+    assert live is not None
     async with live.alone():
         await trio.sleep(44)
         for member in members:
@@ -215,7 +225,7 @@ async def test_what_patterns_match_counts_in_the_size_of_a_group(
     """Each distinct pattern kept its own set of names, which nothing counted."""
     world.shapes = topics(**TOPICS)
     limit = len(TOPICS) * (OWNED_TOPIC_BYTES + PARTITION_BYTES + 10 * MATCH_BYTES)
-    monkeypatch.setattr("odradek.broker.group.live_consumer.CONSUMER_GROUP_MAX_BYTES", limit)
+    monkeypatch.setattr("odradek.broker.group.live_consumer_group.CONSUMER_GROUP_MAX_BYTES", limit)
     refused = 0
     for number in range(12):
         reader = Consumer(world=world, member_id=f"m{number}", names=None, regex=f"t.*|q{number}")
@@ -242,6 +252,6 @@ async def test_the_records_of_a_member_that_owns_thousands_of_topics_hold_nobody
     tenure = next(iter(world.groups._tenures))
     with longest_turn() as longest:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Turns().do, tenure.encoded(entries))
+            nursery.start_soon(Turns().do, tenure.records(entries))
     assert len(entries) == 2
     assert longest.calls < 20_000, longest

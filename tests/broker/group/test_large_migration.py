@@ -2,12 +2,12 @@
 
 import trio
 
-from odradek.broker.group.consumer.members import ConsumerGroup
+from odradek.broker.environment.turns import Turns
+from odradek.broker.environment.work import Work, whole
+from odradek.broker.group.classic_group import ClassicGroup, Member, MemberProtocol
+from odradek.broker.group.consumer.consumer_group import ConsumerGroup
 from odradek.broker.group.consumer.migration import assignment_of, from_classic, to_classic
-from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
-from odradek.broker.turns import Turns
-from odradek.broker.work import Work, whole
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
@@ -106,4 +106,24 @@ async def test_a_member_that_leaves_a_group_of_thousands_of_topics_holds_nobody_
         async with trio.open_nursery() as nursery:
             nursery.start_soon(leaves.leave)
     assert set(newest(world).members) == {"stays"}
+    assert longest.calls < 15_000, longest
+
+
+async def test_a_member_whose_time_ends_in_a_group_of_thousands_of_topics_holds_nobody_up(
+    world: World,
+) -> None:
+    """A member that left was removed in turns, one whose session ended in one piece."""
+    world.shapes = topics(**{f"t{number}": 1 for number in range(4_000)})
+    names = tuple(world.shapes.topics)
+    stays = Consumer(world=world, member_id="stays", names=names)
+    late = [Consumer(world=world, member_id=f"late{n}", names=names[1:]) for n in range(2)]
+    for each in (*late, stays):
+        await each.beat()
+    await trio.sleep(40)
+    await stays.beat()
+    epoch = newest(world).epoch
+    with longest_turn() as longest:
+        await trio.sleep(10)
+    assert set(newest(world).members) == {"stays"}
+    assert newest(world).epoch == epoch + 1  # both together
     assert longest.calls < 15_000, longest

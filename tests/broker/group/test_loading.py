@@ -5,12 +5,9 @@ from typing import Final
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from odradek.broker.group.loading import Found, Replay, is_usual
-from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.offsets import Offsets
+from odradek.broker.group.classic_group import ClassicGroup
+from odradek.broker.group.loading import Found, GroupReader, is_usual
 from odradek.broker.group.store import (
     Entry,
     GroupEntry,
@@ -19,12 +16,14 @@ from odradek.broker.group.store import (
     read_entry,
     write_entry,
 )
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.group.stored_offsets import Offsets
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.control import encode_marker, read_marker
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import Record, decode_batch, encode_batch
 from odradek.protocol.state_topics import OffsetCommitValue, encode_value
+from tests.drawing import given, st
 from tests.protocol.messages import messages
 
 NOW_MS: Final = 1_000
@@ -107,40 +106,40 @@ def one_by_one(data: bytes) -> tuple[Offsets, Found]:
             if isinstance(entry, GroupEntry):
                 groups[entry.group_id] = (entry.group, record.offset + 1)
             elif isinstance(entry, OffsetEntry) and header.is_transactional:
-                offsets.add_pending(header.producer_id, entry, record.offset)
+                if entry.stored is not None:
+                    one = [(entry.partition, entry.stored)]
+                    offsets.add_pending(header.producer_id, entry.group_id, one, record.offset)
             elif isinstance(entry, OffsetEntry):
                 offsets.apply(entry, record.offset)
     return offsets, groups
 
 
-async def replayed(*runs: bytes) -> Replay:
+async def read_back(*runs: bytes) -> GroupReader:
     async def each() -> AsyncIterator[bytes]:
         for run in runs:
             yield run
 
-    replay = Replay(Offsets(), "__consumer_offsets-0")
-    await replay.read(each())
-    return replay
+    reader = GroupReader(Offsets(), "__consumer_offsets-0")
+    await reader.read(each())
+    return reader
 
 
 @given(st.lists(st.one_of(plain, plain, transactional, markers), max_size=14), st.integers(0, 14))
-@settings(max_examples=400, deadline=None)
 async def test_the_end_is_as_if_each_record_had_been_applied_in_its_turn(
     batches: list[bytearray], cut: int
 ) -> None:
     row = in_a_row(batches)
     expected, groups = one_by_one(b"".join(row))
 
-    replay = await replayed(b"".join(row[:cut]), b"".join(row[cut:]))
+    reader = await read_back(b"".join(row[:cut]), b"".join(row[cut:]))
 
-    assert replay._offsets == expected
-    assert replay.groups == groups
+    assert reader._offsets == expected
+    assert reader.classic == groups
 
 
 @pytest.mark.parametrize("version", range(5))
 def test_what_is_called_usual_is_decoded_as_declared(version: int) -> None:
     @given(value=messages(OffsetCommitValue, version))
-    @settings(max_examples=150, deadline=None)
     def check(value: OffsetCommitValue) -> None:
         data = encode_value(value, version)
         agree(data)
@@ -151,7 +150,6 @@ def test_what_is_called_usual_is_decoded_as_declared(version: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
 def test_bytes_that_are_nearly_an_offset_are_read_as_declared_or_not_called_usual(
     data: st.DataObject,
 ) -> None:
@@ -165,7 +163,7 @@ def agree(value: bytes) -> None:
     if is_usual(value):
         key = write_entry(OffsetEntry("g", TopicPartition("t", 0), None), NOW_MS).key
         expected = read_entry(Record(key=key, value=value))
-        assert Replay(Offsets(), "__consumer_offsets-0")._entry(key, value, 0) == expected
+        assert GroupReader(Offsets(), "__consumer_offsets-0")._entry(key, value, 0) == expected
 
 
 @given(stored)
@@ -190,7 +188,7 @@ async def test_a_group_and_its_offsets_come_out_of_one_log(
             Record(key=b"\0\1\0\1g\0\1t\0\0", value=b"\0\3 damaged"),
         ]
     )
-    replay = await replayed(bytes(batch))
-    assert replay.groups == {"g": (group, 1)}
-    assert replay._offsets.stored("g", place) == offset
+    reader = await read_back(bytes(batch))
+    assert reader.classic == {"g": (group, 1)}
+    assert reader._offsets.find("g", place) == offset
     assert "offset 2" in caplog.text

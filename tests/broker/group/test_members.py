@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
+from odradek.broker.group.classic_group import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.consumer.migration import beat_of
 from odradek.broker.group.consumer.state import ConsumerState
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import Claim, MemberIdRequiredError, UnnamedRefusalError
+from odradek.broker.group.member_requests import Claim, MemberIdRequiredError, UnnamedRefusalError
 from odradek.broker.group.state import GroupState
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
@@ -206,7 +206,8 @@ async def test_an_assignment_with_two_owners_cannot_be_converted(world: World) -
     group = classic_group(world)
     (one, two) = group.members.values()
     stolen = replace(two, assignment=one.assignment)
-    live = tenure.groups[GROUP]
+    live = tenure.classic(GROUP)
+    assert live is not None
     live._rebalance.group = replace(group, members={**group.members, two.member_id: stolen})
     assert await refusal_of(modern(world)) is ErrorCode.UNKNOWN_SERVER_ERROR
     assert classic_group(world).members[two.member_id] is stolen

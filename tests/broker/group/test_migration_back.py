@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.group.requests import Claim
+from odradek.broker.group.member_requests import Claim
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import GroupEntry, read_entry
 from odradek.protocol.consumer_protocol import decode_assignment

@@ -19,20 +19,19 @@ from typing import Final
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from odradek.broker.group.consumer.members import ConsumerGroup
-from odradek.broker.group.members import ClassicGroup
-from odradek.broker.group.requests import Claim, Committing
+from odradek.broker.group.classic_group import ClassicGroup
+from odradek.broker.group.consumer.consumer_group import ConsumerGroup
+from odradek.broker.group.member_requests import Claim, Committing
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import StoredOffset
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.consumer_protocol import NO_GENERATION
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer, id_of, topics
 from tests.broker.group.migrating import ClassicConsumer
 from tests.broker.group.world import GROUP, ONE_PARTITION, World
+from tests.drawing import given, st
 
 CLASSIC: Final = ("a", "b", "s")
 MODERN: Final = ("x", "y", "t")
@@ -132,9 +131,8 @@ class Model:
     @property
     def group(self) -> ConsumerGroup | ClassicGroup | None:
         (tenure,) = self.world.groups._tenures
-        if GROUP in tenure.consumers:
-            return tenure.consumers[GROUP].group
-        return tenure.groups[GROUP].group if GROUP in tenure.groups else None
+        live = tenure.groups.get(GROUP)
+        return None if live is None else live.group
 
     def show_topics(self) -> None:
         self.world.shapes = topics(t=self.count)
@@ -308,7 +306,6 @@ def test_a_partition_of_a_mixed_group_never_has_two_owners_and_has_one_in_the_en
     interval_ms: int,
 ) -> None:
     @given(drawn=steps)
-    @settings(max_examples=250)
     def check(drawn: list[Step]) -> None:
         clock = trio.testing.MockClock(autojump_threshold=0)
         trio.run(play, drawn, interval_ms, clock=clock)

@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.group.requests import Claim, FetchedOffset
+from odradek.broker.group.member_requests import Claim, FetchedOffset
 from odradek.broker.group.state import GroupState
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, P0, P1, TOPIC_ID, World, round_of
 

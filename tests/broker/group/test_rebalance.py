@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import Claim, MemberIdRequiredError, Syncing
+from odradek.broker.group.member_requests import Claim, MemberIdRequiredError, Syncing
 from odradek.broker.group.state import GroupState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, P0, World, join_together, round_of
@@ -325,6 +325,23 @@ async def test_a_rebalance_that_overtakes_an_assignment_wins(world: World) -> No
         assert state_of(world) is GroupState.PREPARING_REBALANCE
         await first.join()
     assert first.generation == second.generation == 2
+
+
+async def test_an_assignment_that_was_refused_has_no_effect_if_it_is_committed_later(
+    world: World,
+) -> None:
+    member = world.member(session_ms=60_000)
+    await member.join()
+    world.log.hold()
+    with pytest.raises(KafkaError) as refused:
+        await member.sync({member.member_id: b"old"})
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.release()
+    await member.join()
+    await world.commit({P0: 1}, group_id="other")
+    assert state_of(world) is GroupState.COMPLETING_REBALANCE
+    assert (await member.sync({member.member_id: b"new"})).assignment == b"new"
+    assert (await member.sync()).assignment == b"new"
 
 
 async def test_no_common_protocol_no_entry(world: World) -> None:

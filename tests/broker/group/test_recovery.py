@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from odradek.broker.group.state import GroupState
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch
 from tests.broker.group.world import GROUP, P0, P1, TOPIC, TOPIC_ID, World, round_of

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.group.requests import MemberIdRequiredError
+from odradek.broker.group.member_requests import MemberIdRequiredError
 from odradek.broker.group.state import GroupState
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, Member, World, join_together, round_of

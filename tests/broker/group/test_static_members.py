@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import Claim
+from odradek.broker.group.classic_group import MemberProtocol
+from odradek.broker.group.member_requests import Claim
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.world import GROUP, P0, World, round_of
 

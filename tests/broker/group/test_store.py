@@ -5,10 +5,9 @@ from types import FrameType
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from odradek.broker.group.members import ClassicGroup, Member, MemberProtocol
+from odradek.broker.environment.work import whole
+from odradek.broker.group.classic_group import ClassicGroup, Member, MemberProtocol
 from odradek.broker.group.state import GroupState
 from odradek.broker.group.store import (
     Entry,
@@ -23,11 +22,11 @@ from odradek.broker.group.store import (
     write_entry,
     write_entry_in_steps,
 )
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.work import whole
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ProtocolError
 from odradek.protocol.record import BatchBuilder, Record, decode_batch
 from odradek.protocol.state_topics import GroupMetadataValue, MemberMetadata, encode_value
+from tests.drawing import given, st
 
 P0 = TopicPartition("departures", 0)
 

@@ -10,10 +10,11 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.api.group_offsets import offset_commit, offset_fetch
+from odradek.broker.api.offset_commit import offset_commit
+from odradek.broker.api.offset_fetch import offset_fetch
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

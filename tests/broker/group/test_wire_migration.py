@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from odradek.broker.group.consumer.records import VALUE_OF
+from odradek.broker.group.consumer.consumer_group_records import VALUE_OF
 from odradek.client.blocking import Consumer
 from odradek.protocol.apis.group import DESCRIBE_GROUPS, DescribeGroupsRequest
 from odradek.protocol.apis.group_consumer import (

@@ -9,10 +9,10 @@ import trio
 import trio.testing
 
 from odradek.broker.cluster.image import ClusterImage
+from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.coordinator import GroupCoordinator
 from odradek.broker.group.limits import GroupConfig
-from odradek.broker.group.members import MemberProtocol
-from odradek.broker.group.requests import (
+from odradek.broker.group.member_requests import (
     Claim,
     Committing,
     FetchedOffset,
@@ -23,7 +23,7 @@ from odradek.broker.group.requests import (
     Syncing,
 )
 from odradek.broker.group.store import StoredOffset
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.schema import ZERO_UUID
 from tests.fakes.state_partition import FakeStatePartition, FakeStatePartitions
@@ -130,7 +130,7 @@ class World:
     async def end_transaction(self, *, committed: bool, producer_id: int = 1) -> None:
         """What the WriteTxnMarkers handler does."""
         next_offset = self.mark(committed=committed, producer_id=producer_id)
-        await self.log.flushed(next_offset)
+        await self.log.wait_committed(next_offset)
         self.groups.markers_durable(0, next_offset)
 
     def mark(self, *, committed: bool, producer_id: int = 1) -> int:

@@ -32,6 +32,7 @@ from odradek.protocol.state_topics import (
     encode_key,
     encode_value,
 )
+from tests.broker.own_records import append_records
 from tests.broker.storage.samples import Client, batch
 from tests.fakes.clock import START_MS, FakeClock
 
@@ -45,7 +46,7 @@ async def data_dir(tmp_path: Path) -> Path:
     partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
     config = LogConfig(segment_bytes=450, index_interval_bytes=0)
     partition = await partitions.create("flights", UUID(int=1), 0, config)
-    partition.append_from_client(batch("plain", "text", codec=Codec.ZSTD))
+    partition.leader().append_from_client(batch("plain", "text", codec=Codec.ZSTD))
     first = Client(partition, producer_id=41, epoch=3, is_transactional=True)
     second = Client(partition, producer_id=42, is_transactional=True)
     third = Client(partition, producer_id=43, is_transactional=True)
@@ -63,14 +64,15 @@ async def data_dir(tmp_path: Path) -> Path:
         a_state(42, 0, "PrepareAbort", client_id="worker-2", **FENCED),
         a_state(42, 0, "Empty", client_id="worker-2", **FENCED),
     ]
-    states.append_records(
+    append_records(
+        states,
         [
             *(Record(key=key, value=encode_value(value)) for value in values),
             Record(key=expired, value=None),
-        ]
+        ],
     )
     offsets = await partitions.create("__consumer_offsets", UUID(int=3), 7, LogConfig())
-    offsets.append_records(list(group_records()))
+    append_records(offsets, list(group_records()))
     await partitions.close()
     return tmp_path
 

@@ -25,14 +25,16 @@ from odradek.broker.inspect.rebuild import (
     plan_rebuild,
 )
 from odradek.broker.inspect.survey import EPOCH_MAX, Surveyed, survey_all
-from odradek.broker.member_ids import member_id
 from odradek.broker.storage.identity import IDENTITY, Identity, decode_identity
 from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
-from odradek.broker.topic_partition import TopicPartition as Where
+from odradek.broker.values.member_ids import member_id
+from odradek.broker.values.topic_partition import TopicPartition as Where
 from odradek.client import OffsetAndMetadata, TopicPartition, TransactionDescription
 from odradek.client.blocking import Admin, Consumer, Producer
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.api.producing import until
+
+pytestmark = pytest.mark.slow
 
 STATE_PARTITIONS: Final = {
     "transaction.state.log.num.partitions": "7",
@@ -51,6 +53,20 @@ def broker() -> Iterator[RunningBroker]:
         broker.restart()  # so that leader epochs are above 0
         fill(broker.address)
         yield broker
+
+
+def test_the_metadata_of_a_broker_of_a_cluster_is_not_rebuilt_in_its_directory(
+    tmp_path: Path,
+) -> None:
+    """A `cluster.meta` there would look like an adoption that was interrupted."""
+    for name in ("node.meta", "cluster.meta.adopted"):
+        (tmp_path / name).touch()
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020}.log").touch()
+    result = CliRunner().invoke(main, ["storage", "rebuild", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "is that of a broker of a cluster, whose metadata is in etcd" in result.output
+    assert not (tmp_path / "cluster.meta").exists()
 
 
 def fill(address: str) -> None:
@@ -477,4 +493,6 @@ def test_a_directory_of_apache_kafka_is_not_made_into_one_of_ours(tmp_path: Path
     status, said = odradek("serve", "--listen", "127.0.0.1:0", "--data-dir", tmp_path)
     assert status == 1
     assert "another broker, Apache Kafka" in said
-    assert not (tmp_path / "cluster.meta").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".lock", "meta.properties", "orders-0",
+    ]  # fmt: skip

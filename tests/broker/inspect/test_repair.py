@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from odradek.broker.inspect.log_command import log
 from odradek.broker.inspect.repair import repair, survey_log
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.scrubber import Scrubber
+from odradek.broker.partitions.upkeep.scrubber import Scrubber
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog
 from odradek.broker.storage.disk import SystemDisk
@@ -20,6 +20,8 @@ from tests.broker.storage.samples import PARTITION_DIRECTORY, TOPIC_ID, Client, 
 from tests.broker.storage.test_damage import FIELDS, files, starts
 from tests.broker.storage.test_recovery import contents, filled, kept_files
 from tests.fakes.disk import until_power_off
+
+pytestmark = pytest.mark.slow
 
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -76,12 +78,14 @@ async def test_leaving_out_keeps_every_good_batch(field_name: str, segment: int)
     for restart in (case.machine.start, case.machine.restart, case.machine.restart_after_kill):
         partition = await restart()
         assert await good(partition) == [b for b in case.batches if b[0] != case.offset]
-        await Scrubber(case.machine.partitions).scrub_all()
+        await Scrubber(
+            case.machine.partitions.kept_logs, case.machine.partitions.on_damage
+        ).scrub_all()
         assert partition.log.failure is None
         last = case.batches[-1][0]  # nothing good behind it says how many offsets it had
         assert partition.log_end_offset == (last if case.offset == last else last + 1)
     assert list(kept_files(case.machine)) == [f"{case.offset:020}.cut"]
-    partition.append_from_client(Client(partition, producer_id=9).make("goes on"))
+    partition.leader().append_from_client(Client(partition, producer_id=9).make("goes on"))
     await partition.flush()
 
 
@@ -179,7 +183,7 @@ async def _note_damage(machine: Machine) -> None:
     with pytest.raises(DamagedLog) as caught:
         await machine.start()
     machine.partitions.keep_offline("departures", TOPIC_ID, 0, caught.value)
-    await machine.partitions.all_opened()
+    await machine.partitions.run_notes.on_all_open()
     machine.disk.kill()
 
 

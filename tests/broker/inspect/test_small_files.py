@@ -16,7 +16,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.identity import Identity, encode_identity
 from odradek.broker.storage.log_start import LOG_START
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.broker.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
@@ -61,9 +61,9 @@ def flipped(content: bytes) -> bytes:
 async def filled(machine: Machine) -> list[bytes]:
     machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
     partition = await machine.partitions.open(TOPIC, TOPIC_ID, 0, machine.config, identity=IDENTITY)
-    await machine.partitions.all_opened()
+    await machine.partitions.run_notes.on_all_open()
     for number in range(9):
-        partition.append_from_client(batch(f"{number}"))
+        partition.leader().append_from_client(batch(f"{number}"))
     await partition.flush()
     await partition.maintenance.delete_before(DELETED_BELOW)
     served = [data for _, data in await read_all(partition)]
@@ -126,8 +126,8 @@ async def test_the_command_shows_the_wrong_file_and_what_the_choices_do(tmp_path
     partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
     for index in range(2):
         partition = await partitions.open(TOPIC, TOPIC_ID, index, LogConfig())
-        partition.append_from_client(batch(f"{index}"))
-    await partitions.all_opened()
+        partition.leader().append_from_client(batch(f"{index}"))
+    await partitions.run_notes.on_all_open()
     await partitions.close()
     first, second = (tmp_path / f"{TOPIC}-{index}" / "checkpoint" for index in range(2))
     second.write_bytes(first.read_bytes())

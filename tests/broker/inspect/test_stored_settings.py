@@ -1,5 +1,6 @@
 """`odradek storage settings`: changed settings of a stopped broker are shown and removed."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,10 @@ def test_a_setting_that_keeps_clients_out_is_removed_while_the_broker_is_stopped
     stopped: RunningBroker,
 ) -> None:
     assert run(stopped.data_dir) == (0, ALL)
+    assert json.loads(run(stopped.data_dir, "--json")[1])["settings"] == {
+        "all": {"max.connections": "1"},
+        "1": {"max.connections": "2", "message.max.bytes": "5000"},
+    }
     assert run(stopped.data_dir, "--unset", "max.connections") == (
         0,
         "Broker 1:\n  message.max.bytes=5000\n",

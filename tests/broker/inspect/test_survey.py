@@ -8,7 +8,7 @@ from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.inspect.rebuild import Salvaged, Wishes, plan_rebuild
 from odradek.broker.inspect.survey import survey_partition
 from odradek.broker.storage.checkpoint import CHECKPOINT
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.broker.storage.keyed import KeyedClient, compact, compacted_machine, consume
 from tests.broker.storage.samples import PARTITION_DIRECTORY, TOPIC, TOPIC_ID
 

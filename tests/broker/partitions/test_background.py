@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.member_ids import member_id
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.values.member_ids import member_id
 from tests.broker.partitions.running import running
 from tests.broker.storage.samples import DIRECTORY, Client, Machine, batch
 
@@ -17,7 +17,7 @@ async def test_a_checkpoint_is_never_older_than_five_seconds(
 ) -> None:
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch("a"))
+        partition.leader().append_from_client(batch("a"))
         assert partition.log.unsaved_bytes > 0
         await trio.sleep(5)
         assert partition.log.unsaved_bytes == 0
@@ -32,10 +32,10 @@ async def test_the_first_checkpoint_of_a_log_comes_at_once(
     """A log that was killed before it could be exchanged with another one of its size."""
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch("a"))
+        partition.leader().append_from_client(batch("a"))
         await trio.sleep(0.1)
         assert partition.log.unsaved_bytes == 0
-        partition.append_from_client(batch("b"))
+        partition.leader().append_from_client(batch("b"))
         await trio.sleep(1)
         assert partition.log.unsaved_bytes > 0
         await trio.sleep(4)
@@ -48,7 +48,7 @@ async def test_a_checkpoint_comes_at_once_when_much_was_appended(
     machine = Machine(config=LogConfig(max_message_bytes=20 << 20))
     async with running(machine) as partition:
         for _ in range(5):
-            partition.append_from_client(batch("x" * (4 << 20)))
+            partition.leader().append_from_client(batch("x" * (4 << 20)))
         await trio.sleep(0.1)
         assert partition.log.unsaved_bytes == 0
 
@@ -71,10 +71,10 @@ async def test_silent_producers_are_forgotten_and_retention_goes_on_in_the_backg
     async with running(machine) as partition:
         for number in range(20):
             Client(partition, producer_id=number).send("once")
-        assert len(partition.producers()) == 20
+        assert len(partition.log.producers.entries) == 20
         machine.clock.advance(1001)
         await trio.sleep(601)
-        assert partition.producers() == []
+        assert not partition.log.producers.entries
         assert partition.log_start_offset == 0
         machine.clock.advance(5000)
         await trio.sleep(601)
@@ -90,10 +90,10 @@ async def test_members_of_groups_are_forgotten_sooner_also_after_a_restart(
         for producer_id in (1, member_id(2)):
             Client(partition, producer_id=producer_id).send("once")
     async with running(machine) as partition:
-        assert len(partition.producers()) == 2
+        assert len(partition.log.producers.entries) == 2
         machine.clock.advance(1001)
         await trio.sleep(601)
-        assert [each.producer_id for each in partition.producers()] == [1]
+        assert list(partition.log.producers.entries) == [1]
 
 
 @pytest.mark.parametrize("config", [LogConfig(retention_ms=5000), LogConfig(retention_bytes=0)])
@@ -103,6 +103,6 @@ async def test_retention_takes_what_counts_before_it_is_on_disk(config: LogConfi
     partition = await machine.start()
     Client(partition).send("old")
     machine.clock.advance(5001)
-    await partition.enforce_retention()
+    await partition.maintenance.enforce_retention()
     partition = await machine.restart_after_power_loss()
     assert partition.log_start_offset == partition.log_end_offset == 1

@@ -31,12 +31,12 @@ async def test_a_full_disk_refuses_an_append_and_later_ones_work_again() -> None
     machine.disk.capacity_bytes = machine.disk.used_bytes + 20
     made = client.make("no room")
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(memoryview(bytearray(made)))
+        partition.leader().append_from_client(memoryview(bytearray(made)))
     assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
     assert "full" in caught.value.message
     assert len(await read_all(partition)) == 1
     machine.disk.capacity_bytes = None
-    assert partition.append_from_client(made).base_offset == 1
+    assert partition.leader().append_from_client(made).base_offset == 1
     await partition.flush()
     partition = await machine.restart_after_power_loss()
     assert len(await read_all(partition)) == 2
@@ -55,10 +55,10 @@ async def test_a_full_disk_while_rolling_leaves_the_log_as_it_was(call: str) -> 
     for number, suffix in enumerate(end, start=1):
         machine.disk.fail(call, errno.ENOSPC, path_end=suffix)
         with pytest.raises(KafkaError) as caught:
-            partition.append_from_client(memoryview(bytearray(made)))
+            partition.leader().append_from_client(memoryview(bytearray(made)))
         assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
         assert partition.log_end_offset == 2, number
-    assert partition.append_from_client(made).base_offset == 2
+    assert partition.leader().append_from_client(made).base_offset == 2
     await partition.flush()
     for _ in range(2):
         assert [h.base_offset for h, _ in await read_all(partition)] == [0, 1, 2]
@@ -75,8 +75,8 @@ async def test_a_roll_that_fails_again_and_again_has_one_snapshot_to_flush() -> 
     for _ in range(5):
         machine.disk.fail("open", errno.ENOSPC, path_end=".log")
         with pytest.raises(KafkaError):
-            partition.append_from_client(memoryview(bytearray(made)))
-    assert partition.append_from_client(made).base_offset == 2
+            partition.leader().append_from_client(memoryview(bytearray(made)))
+    assert partition.leader().append_from_client(made).base_offset == 2
     await partition.checkpoint()
     path = file_path(PARTITION_DIRECTORY, 2, ".snapshot")
     assert machine.disk.journal.count(f"fsync {path}") == 1
@@ -92,7 +92,7 @@ async def test_a_log_that_could_not_roll_and_went_on_is_opened_again(call: str) 
     client.send("two")
     machine.disk.fail(call, errno.ENOSPC, path_end=".snapshot")
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(batch("too much for this segment" * 5))
+        partition.leader().append_from_client(batch("too much for this segment" * 5))
     assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
     client.send("still fits")
     for _ in range(2):
@@ -105,12 +105,12 @@ async def test_what_retention_could_not_remove_goes_once_the_disk_has_room() -> 
     machine = Machine(config=LogConfig(segment_bytes=150, retention_bytes=150))
     partition = await machine.start()
     for _ in range(6):
-        partition.append_from_client(batch("a"))
+        partition.leader().append_from_client(batch("a"))
     await partition.flush()
     machine.disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
     with pytest.raises(OSError, match="No space"):
-        await partition.enforce_retention()
-    await partition.enforce_retention()
+        await partition.maintenance.enforce_retention()
+    await partition.maintenance.enforce_retention()
     names = machine.disk.listdir(PARTITION_DIRECTORY)
     assert offsets_in(names, ".log") == [segment.base_offset for segment in partition.log.segments]
     partition = await machine.restart_after_power_loss()
@@ -127,8 +127,8 @@ async def test_a_missing_descriptor_takes_no_partition_offline() -> None:
     made = client.make("three")
     machine.disk.fail("open", errno.EMFILE, path_end=".snapshot")
     with pytest.raises(KafkaError, match="Too many open files"):
-        partition.append_from_client(memoryview(bytearray(made)))
-    assert partition.append_from_client(made).base_offset == 2
+        partition.leader().append_from_client(memoryview(bytearray(made)))
+    assert partition.leader().append_from_client(made).base_offset == 2
     machine.disk.fail("open", errno.ENFILE, path_end=".snapshot")
     with pytest.raises(OSError, match="Too many open files"):
         await partition.checkpoint()
@@ -142,17 +142,17 @@ async def test_an_io_error_on_append_takes_the_partition_offline_and_no_other() 
     machine = Machine()
     partition = await machine.start()
     other = await machine.partitions.create("other", UUID(int=3), 0, LogConfig())
-    partition.append_from_client(batch("kept"))
+    partition.leader().append_from_client(batch("kept"))
     await partition.flush()
     machine.disk.fail("append", errno.EIO)
     for _ in range(2):
         with pytest.raises(KafkaError) as caught:
-            partition.append_from_client(batch("lost"))
+            partition.leader().append_from_client(batch("lost"))
         assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError) as caught:
-        await partition.read(0, 100, read_committed=False)
+        await partition.leader().read(0, 100, read_committed=False)
     assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
-    other.append_from_client(batch("fine"))
+    other.leader().append_from_client(batch("fine"))
     await other.flush()
     partition = await machine.restart_after_power_loss()
     assert len(await read_all(partition)) == 1
@@ -161,12 +161,12 @@ async def test_an_io_error_on_append_takes_the_partition_offline_and_no_other() 
 async def test_a_failed_fsync_is_never_tried_again_and_everybody_who_waits_is_told() -> None:
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("a"))
+    partition.leader().append_from_client(batch("a"))
     told: list[ErrorCode] = []
 
     async def wait() -> None:
         with pytest.raises(KafkaError) as caught:
-            await partition.flushed(1)
+            await partition.leader().wait_committed(1)
         told.append(caught.value.code)
 
     machine.disk.fail("fsync_end", errno.EIO)
@@ -182,7 +182,7 @@ async def test_a_failed_fsync_is_never_tried_again_and_everybody_who_waits_is_to
     with pytest.raises(KafkaError):
         await partition.flush()
     with pytest.raises(KafkaError):
-        partition.append_from_client(batch("b"))
+        partition.leader().append_from_client(batch("b"))
     await machine.stop()
     assert machine.disk.counts["fsync"] == before
     assert not machine.disk.exists(f"{DIRECTORY}/clean-shutdown")
@@ -192,12 +192,12 @@ async def test_a_failed_fsync_of_an_index_takes_the_partition_offline() -> None:
     machine = Machine(config=LogConfig(index_interval_bytes=0))
     partition = await machine.start()
     for _ in range(3):
-        partition.append_from_client(batch("a"))
+        partition.leader().append_from_client(batch("a"))
     machine.disk.fail("fsync", errno.EIO, path_end=".index")
     with pytest.raises(OSError, match="Input/output"):
         await partition.checkpoint()
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(batch("b"))
+        partition.leader().append_from_client(batch("b"))
     assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
     partition = await machine.restart_after_power_loss()
     assert partition.log_end_offset == 3
@@ -209,10 +209,10 @@ async def test_a_checkpoint_that_cannot_be_written_is_tried_again(
     caplog.set_level(logging.CRITICAL)
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch("a"))
+        partition.leader().append_from_client(batch("a"))
         machine.disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
         await trio.sleep(4)
         assert partition.log.unsaved_bytes > 0
         await trio.sleep(15)
         assert partition.log.unsaved_bytes == 0
-        assert partition.append_from_client(batch("b")).base_offset == 1
+        assert partition.leader().append_from_client(batch("b")).base_offset == 1

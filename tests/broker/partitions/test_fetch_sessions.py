@@ -137,11 +137,11 @@ async def test_an_ended_session_watches_no_partition_and_keeps_none(
     session = sessions.begin(1, by_id=True)
     assert session is not None
     place = session.place("t", TOPIC_ID, wanted(0))
-    place.watch(partition)
+    place.watch(partition.leader())
     assert list(partition.marks.readers.watches) == [place]
     sessions.end(session.session_id)
     late = session.place("t", UUID(int=5), wanted(1))
-    late.watch(partition)
+    late.watch(partition.leader())
     assert not partition.marks.readers.watches
     assert not session.places
 
@@ -156,7 +156,7 @@ async def test_a_partition_that_goes_while_its_answer_is_built_is_still_answered
     session = FetchSessions(random.Random(1), slots=1).begin(1, by_id=False)
     assert session is not None
     place = session.place("t", ZERO_UUID, wanted(0))
-    place.watch(partition)
+    place.watch(partition.leader())
     place.known_high_watermark = place.known_log_start = 0
     assert not place.has_news(read_committed=True)
     await partition.discard()

@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60
 
 async def append_first(partition: Partition) -> None:
     """Append what makes the directory of the log durable, which takes more than one fsync."""
-    partition.append_from_client(batch("first"))
+    partition.leader().append_from_client(batch("first"))
     await partition.flush()
     await trio.testing.wait_all_tasks_blocked()  # the first checkpoint
 
@@ -38,8 +38,8 @@ async def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None
         gate = machine.disk.fsync_gate = trio.Event()
         before = machine.disk.counts["fsync"]
         for number in range(3):
-            partition.append_from_client(batch("x"))
-            partition.call_when_flushed(partial(called.append, number))
+            partition.leader().append_from_client(batch("x"))
+            partition.leader().call_when_committed(partial(called.append, number))
             await trio.testing.wait_all_tasks_blocked()
         assert called == []
         gate.set()
@@ -57,8 +57,8 @@ async def test_a_roll_during_an_fsync_is_flushed_and_its_waiters_are_called() ->
         await append_first(partition)
         gate = machine.disk.fsync_gate = trio.Event()
         for number in range(4):
-            partition.append_from_client(batch("x"))
-            partition.call_when_flushed(partial(called.append, number))
+            partition.leader().append_from_client(batch("x"))
+            partition.leader().call_when_committed(partial(called.append, number))
             await trio.testing.wait_all_tasks_blocked()
         gate.set()
         await trio.testing.wait_all_tasks_blocked()
@@ -74,11 +74,11 @@ async def test_a_failed_fsync_calls_those_that_wait_and_no_fsync_follows() -> No
         await append_first(partition)
         machine.disk.fail("fsync", errno.EIO)
         for number in range(2):
-            partition.append_from_client(batch("x"))
-            partition.call_when_flushed(partial(called.append, number))
+            partition.leader().append_from_client(batch("x"))
+            partition.leader().call_when_committed(partial(called.append, number))
         before = machine.disk.counts["fsync"]
         with pytest.raises(KafkaError) as caught:
-            await partition.flushed(partition.log_end_offset)
+            await partition.leader().wait_committed(partition.log_end_offset)
         await trio.testing.wait_all_tasks_blocked()
         assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
         assert called == [0, 1]
@@ -91,7 +91,7 @@ async def test_what_waits_for_an_fsync_that_has_ended_is_called() -> None:
     async with running(machine) as partition:
         await append_first(partition)
         called: list[int] = []
-        partition.call_when_flushed(partial(called.append, 1))
+        partition.leader().call_when_committed(partial(called.append, 1))
         await trio.testing.wait_all_tasks_blocked()
         assert called == [1]
 
@@ -107,12 +107,12 @@ def test_an_error_of_an_fsync_that_is_none_of_the_disk_ends_the_broker(
     async def main() -> None:
         partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
         partition = await partitions.open(TOPIC, TOPIC_ID, 0, LogConfig())
-        await partitions.all_opened()
+        await partitions.run_notes.on_all_open()
         async with trio.open_nursery() as nursery:
             await nursery.start(partitions.run)
             await append_first(partition)
             monkeypatch.setattr(disk, "_sync", broken)
-            partition.append_from_client(batch("x"))
+            partition.leader().append_from_client(batch("x"))
             await trio.sleep(PATIENCE_SECONDS)
 
     with pytest.raises(trio.TrioInternalError) as ended:
@@ -127,9 +127,9 @@ async def test_thousands_that_wait_for_one_fsync_do_not_hold_the_loop() -> None:
     at_once = 0
     async with running(machine) as partition:
         await append_first(partition)
-        partition.append_from_client(batch("x"))
+        partition.leader().append_from_client(batch("x"))
         for number in range(count):
-            partition.call_when_flushed(partial(called.append, number))
+            partition.leader().call_when_committed(partial(called.append, number))
         while len(called) < count:
             before = len(called)
             await trio.lowlevel.checkpoint()

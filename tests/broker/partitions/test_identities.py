@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 import trio
 
-from odradek.broker.partitions.identities import RETRY_SECONDS
+from odradek.broker.partitions.upkeep.identities import RETRY_SECONDS
 from odradek.broker.storage.identity import IDENTITY, Identity, read_identity
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.broker.partitions.running import running
 from tests.broker.storage.samples import DIRECTORY, Client, Machine
 
@@ -45,7 +45,7 @@ async def test_a_full_disk_keeps_the_settings_from_the_file_until_there_is_room(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = Machine()
-    with caplog.at_level(logging.WARNING, logger="odradek.broker.partitions.identities"):
+    with caplog.at_level(logging.WARNING, logger="odradek.broker.partitions.upkeep.identities"):
         async with running(machine) as partition:
             for _ in range(3):
                 machine.disk.fail("append", errno.ENOSPC, path_end=f"{IDENTITY}.tmp")

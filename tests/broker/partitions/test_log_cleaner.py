@@ -1,24 +1,21 @@
 """When the log cleaner looks for logs to compact."""
 
-from collections.abc import Iterator
-
 import trio
 from trio.testing import MockClock
 
-from odradek.broker.partitions.log_cleaner import CleanerConfig, LogCleaner
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig, LogCleaner
+from odradek.broker.partitions.upkeep.maintenance import Maintenance
 
 
-class Looks(list[Partition]):
+class Looks:
     """No partitions, and the times at which the cleaner went through them."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.times: list[float] = []
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __call__(self) -> list[Maintenance]:
         self.times.append(trio.current_time())
-        return super().__iter__()
+        return []
 
 
 async def test_a_shorter_backoff_ends_the_pause_of_a_longer_one(autojump_clock: MockClock) -> None:

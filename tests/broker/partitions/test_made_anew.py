@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from odradek.broker.storage.last_run import read_last_run
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.broker.storage.samples import DIRECTORY, TOPIC, Machine
 
 OTHER = UUID(int=99)
@@ -25,9 +25,9 @@ async def test_a_log_made_anew_lacks_nothing_that_the_one_before_lacked() -> Non
     machine = Machine()
     await machine.start()
     where = TopicPartition(TOPIC, 0)
-    machine.partitions.missing.add(where)
+    machine.partitions.run_notes.missing.add(where)
     await machine.partitions.delete(TOPIC, [0])
     assert not machine.partitions.is_offline(TOPIC, 0)
     await machine.partitions.create(TOPIC, OTHER, 0, machine.config)
-    assert where not in machine.partitions.missing
+    assert where not in machine.partitions.run_notes.missing
     assert machine.partitions.topic_id_of(where) == OTHER

@@ -1,8 +1,8 @@
 """Who opened a partition's transactions is remembered for as long as they are open, and no more."""
 
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.partitions.openers import LEFT_OVER_MAX, Openers
 from odradek.broker.storage.producers import Producers
+from odradek.broker.values.client_identity import ClientIdentity
 from odradek.protocol.batch import BatchHeader, read_header
 from odradek.protocol.record import Record, encode_batch
 

@@ -13,14 +13,14 @@ from tests.fakes.disk import FakeDisk
 async def start(disk: FakeDisk, flush: FlushPolicy = FlushPolicy.OS) -> Partitions:
     partitions = Partitions(disk=disk, directory=DIRECTORY, clock=FakeClock(), flush=flush)
     await partitions.open(TOPIC, TOPIC_ID, 0, LogConfig(flush=flush))
-    await partitions.all_opened()
+    await partitions.run_notes.on_all_open()
     return partitions
 
 
 async def run(disk: FakeDisk, flush: FlushPolicy = FlushPolicy.OS) -> Partitions:
     """Start a broker that has told the others what it may lack."""
     partitions = await start(disk, flush)
-    await partitions.note_none_relies_on_this()
+    await partitions.run_notes.note_none_relies_on_this()
     return partitions
 
 
@@ -28,27 +28,27 @@ async def test_after_a_power_failure_a_log_may_lack_records_until_the_others_kno
     disk = FakeDisk()
     await run(disk)
     disk.crash()
-    assert (await start(disk)).lacks_records
+    assert (await start(disk)).run_notes.lacks_records
     disk.kill()
     partitions = await start(disk)
-    assert partitions.lacks_records
-    await partitions.note_none_relies_on_this()
+    assert partitions.run_notes.lacks_records
+    await partitions.run_notes.note_none_relies_on_this()
     disk.kill()
-    assert not (await start(disk)).lacks_records
+    assert not (await start(disk)).run_notes.lacks_records
 
 
 async def test_a_killed_broker_lacks_nothing() -> None:
     disk = FakeDisk()
     await run(disk)
     disk.kill()
-    assert not (await start(disk)).lacks_records
+    assert not (await start(disk)).run_notes.lacks_records
 
 
 async def test_a_broker_that_stopped_cleanly_lacks_nothing_after_a_power_failure() -> None:
     disk = FakeDisk()
     await (await run(disk)).close()
     disk.crash()
-    assert not (await start(disk)).lacks_records
+    assert not (await start(disk)).run_notes.lacks_records
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ async def test_bad_bytes_before_the_last_segment_are_damage_if_another_replica_i
     disk = FakeDisk()
     partitions = await run(disk, flush)
     partition = partitions.all()[0]
-    partition.append_from_client(batch("a"))
+    partition.leader().append_from_client(batch("a"))
     partition.log.roll()
-    partition.append_from_client(batch("b"))
+    partition.leader().append_from_client(batch("b"))
     disk.make_durable()
     disk.damage(f"{partition.log.directory}/00000000000000000000.log", 65)
     disk.crash()
@@ -87,19 +87,19 @@ async def test_what_is_flushed_before_it_is_answered_is_not_lost_with_the_power(
     disk = FakeDisk()
     await run(disk, FlushPolicy.ACK)
     disk.crash()
-    assert not (await start(disk, FlushPolicy.ACK)).lacks_records
+    assert not (await start(disk, FlushPolicy.ACK)).run_notes.lacks_records
 
 
 async def test_the_setting_of_the_run_that_crashed_counts() -> None:
     disk = FakeDisk()
     await run(disk, FlushPolicy.OS)
     disk.crash()
-    assert (await start(disk, FlushPolicy.ACK)).lacks_records
+    assert (await start(disk, FlushPolicy.ACK)).run_notes.lacks_records
 
 
 async def test_an_empty_directory_lacks_everything() -> None:
     """A broker whose disk was replaced must not lead what others have."""
-    assert (await start(FakeDisk(), FlushPolicy.ACK)).lacks_records
+    assert (await start(FakeDisk(), FlushPolicy.ACK)).run_notes.lacks_records
 
 
 async def test_a_replica_whose_first_segment_is_gone_is_damaged() -> None:
@@ -107,9 +107,9 @@ async def test_a_replica_whose_first_segment_is_gone_is_damaged() -> None:
     disk = FakeDisk()
     partitions = await run(disk)
     partition = partitions.all()[0]
-    partition.append_from_client(batch("a"))
+    partition.leader().append_from_client(batch("a"))
     partition.log.roll()
-    partition.append_from_client(batch("b"))
+    partition.leader().append_from_client(batch("b"))
     disk.make_durable()
     disk.crash()
     disk.remove(f"{partition.log.directory}/00000000000000000000.log")

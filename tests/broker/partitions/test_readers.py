@@ -7,11 +7,13 @@ import trio
 import trio.testing
 
 from odradek.broker.partitions.partitions import Partitions, ReadResult
+from odradek.broker.partitions.watch import Watch
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import iter_batches
 from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.own_records import append_marker
 from tests.broker.partitions.running import code_of, running
 from tests.broker.storage.samples import DIRECTORY, PARTITION_DIRECTORY, Client, Machine, batch
 
@@ -22,7 +24,7 @@ async def test_the_last_stable_offset_waits_for_the_oldest_open_transaction() ->
     partition = await Machine().start()
     first = Client(partition, producer_id=1, is_transactional=True)
     second = Client(partition, producer_id=2, is_transactional=True)
-    partition.append_from_client(batch("plain"))  # 0
+    partition.leader().append_from_client(batch("plain"))  # 0
     first.send("one")  # 1
     second.send("two")  # 2
     await partition.flush()
@@ -47,8 +49,8 @@ async def test_high_watermark_and_last_stable_offset_of_a_read_are_of_one_moment
     results = []
 
     async def read() -> None:
-        results.append(await partition.read(0, 1000, read_committed=True))
-        results.append(await partition.read(0, 1000, read_committed=False))
+        results.append(await partition.leader().read(0, 1000, read_committed=True))
+        results.append(await partition.leader().read(0, 1000, read_committed=False))
 
     async def abort() -> None:
         client.end(committed=False)
@@ -57,13 +59,13 @@ async def test_high_watermark_and_last_stable_offset_of_a_read_are_of_one_moment
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read)
         nursery.start_soon(abort)
-    for result in [*results, await partition.read(0, 1000, read_committed=True)]:
+    for result in [*results, await partition.leader().read(0, 1000, read_committed=True)]:
         visible = [header for header, _ in iter_batches(result.records)]
         end = max((header.next_offset for header in visible), default=0)
         assert end <= result.high_watermark
         if result.last_stable_offset == 0:
             assert result.aborted == ()
-    committed = await partition.read(0, 1000, read_committed=True)
+    committed = await partition.leader().read(0, 1000, read_committed=True)
     assert committed.aborted == (AbortedTxn(1, 0),)
 
 
@@ -81,7 +83,7 @@ async def test_no_moment_shows_a_transaction_that_begins_at_the_high_watermark()
             begins_at + 2,
             begins_at,
         )
-        read = await partition.read(begins_at, 1000, read_committed=True)
+        read = await partition.leader().read(begins_at, 1000, read_committed=True)
         assert (bytes(read.records), read.last_stable_offset) == (b"", begins_at)
         client.end(committed=False)
         await partition.flush()
@@ -96,7 +98,7 @@ async def test_a_marker_that_is_not_on_disk_yet_lets_nobody_read_on() -> None:
         client.send("aborted")
         await partition.flush()
         first = machine.disk.fsync_gate = trio.Event()
-        partition.append_from_client(batch("plain"))
+        partition.leader().append_from_client(batch("plain"))
         await trio.testing.wait_all_tasks_blocked()
         client.end(committed=False)
         second = machine.disk.fsync_gate = trio.Event()
@@ -118,22 +120,24 @@ async def test_aborted_transactions_are_sorted_by_their_first_offset() -> None:
     for client in reversed(clients):
         client.end(committed=False)
     await partition.flush()
-    read = await partition.read(0, 10_000, read_committed=True)
+    read = await partition.leader().read(0, 10_000, read_committed=True)
     assert read.aborted == tuple(AbortedTxn(n, n - 1) for n in range(1, 5))
 
 
 async def test_a_transaction_without_records_here_is_in_no_index() -> None:
     """KAFKA-10702."""
     partition = await Machine().start()
-    partition.append_marker(
-        NewMarker(producer_id=9, producer_epoch=0, coordinator_epoch=0, committed=False)
+    append_marker(
+        partition, NewMarker(producer_id=9, producer_epoch=0, coordinator_epoch=0, committed=False)
     )
     client = Client(partition, is_transactional=True)
     client.send("one")
     client.end(committed=False)
     client.end(committed=False)
     await partition.flush()
-    assert (await partition.read(0, 10_000, read_committed=True)).aborted == (AbortedTxn(1, 1),)
+    assert (await partition.leader().read(0, 10_000, read_committed=True)).aborted == (
+        AbortedTxn(1, 1),
+    )
 
 
 # waiting for news
@@ -143,12 +147,12 @@ async def test_a_reader_of_many_partitions_is_woken_by_any_of_them() -> None:
     machine = Machine()
     first = await machine.start()
     second = await machine.partitions.create("other", UUID(int=3), 0, LogConfig())
-    with machine.partitions.watch([first, second, first]) as watch:
+    with Watch([each.marks.readers for each in (first, second, first)]) as watch:
         for partition in (second, first):
             with trio.move_on_after(0):
                 await watch.wait()
                 raise AssertionError("there was no news")
-            partition.append_from_client(batch())
+            partition.leader().append_from_client(batch())
             await partition.flush()
             await watch.wait()
 
@@ -156,9 +160,9 @@ async def test_a_reader_of_many_partitions_is_woken_by_any_of_them() -> None:
 async def test_news_between_looking_and_waiting_are_not_missed() -> None:
     machine = Machine()
     partition = await machine.start()
-    with machine.partitions.watch([partition]) as watch:
-        assert (await partition.read(0, 100, read_committed=True)).records == b""
-        partition.append_from_client(batch())
+    with Watch([partition.marks.readers]) as watch:
+        assert (await partition.leader().read(0, 100, read_committed=True)).records == b""
+        partition.leader().append_from_client(batch())
         await partition.flush()
         await watch.wait()
 
@@ -169,7 +173,7 @@ async def test_a_marker_wakes_readers_who_wait_for_the_last_stable_offset() -> N
     client = Client(partition, is_transactional=True)
     client.send("one")
     await partition.flush()
-    with machine.partitions.watch([partition]) as watch:
+    with Watch([partition.marks.readers]) as watch:
         client.end(committed=True)
         await partition.flush()
         await watch.wait()
@@ -181,7 +185,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
     partition = await machine.start()
 
     async def wait() -> None:
-        with machine.partitions.watch([partition]) as watch:
+        with Watch([partition.marks.readers]) as watch:
             await watch.wait()
 
     async with trio.open_nursery() as nursery:
@@ -199,21 +203,21 @@ async def test_a_reader_that_goes_away_leaves_nothing_behind() -> None:
 async def test_a_deleted_topic_is_gone_and_its_readers_are_told() -> None:
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch())
+        partition.leader().append_from_client(batch())
         await partition.flush()
-        with machine.partitions.watch([partition]) as watch:
+        with Watch([partition.marks.readers]) as watch:
             await machine.partitions.delete(partition.topic, [0])
             await watch.wait()
         for attempt in (
-            lambda: machine.partitions.get(partition.topic, 0),
-            lambda: partition.append_from_client(batch()),
-            partition.check_available,
+            lambda: machine.partitions.leader(partition.topic, 0),
+            lambda: partition.leader().append_from_client(batch()),
+            partition.leader,
         ):
             with pytest.raises(KafkaError) as caught:
                 attempt()
             assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(KafkaError) as caught:
-            await partition.read(0, 100, read_committed=False)
+            await partition.leader().read(0, 100, read_committed=False)
         assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await trio.testing.wait_all_tasks_blocked()
         assert machine.disk.listdir(DIRECTORY) == ["last-run"]
@@ -238,7 +242,7 @@ async def test_what_is_deleted_while_it_is_read_is_not_taken_for_committed() -> 
 
         async def read() -> None:
             try:
-                found.append(await partition.read(0, 1000, read_committed=True))  # noqa: B023
+                found.append(await partition.leader().read(0, 1000, read_committed=True))  # noqa: B023
             except KafkaError as error:
                 found.append(error.code)  # noqa: B023
 
@@ -262,28 +266,28 @@ async def test_a_late_reader_of_a_deleted_topic_leaves_the_files_of_the_next_alo
     machine = Machine(config=LogConfig(segment_bytes=150))
     partition = await machine.start()
     for _ in range(4):
-        partition.append_from_client(batch())
+        partition.leader().append_from_client(batch())
     await partition.checkpoint()
     await machine.partitions.delete(partition.topic, [0])
     again = await machine.partitions.create(partition.topic, UUID(int=8), 0, LogConfig())
     names = machine.disk.listdir(PARTITION_DIRECTORY)
     for offset in range(4):
         with pytest.raises(KafkaError) as caught:
-            await partition.log.read(offset, 100, to_offset=4, min_one=True)
+            await partition.log.reader.read(offset, 100, to_offset=4, min_one=True)
         assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert machine.disk.listdir(PARTITION_DIRECTORY) == names
-    assert again.append_from_client(batch()).base_offset == 0
+    assert again.leader().append_from_client(batch()).base_offset == 0
 
 
 async def test_who_waits_for_the_disk_when_a_topic_is_deleted_is_told() -> None:
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch())
+    partition.leader().append_from_client(batch())
     gate = machine.disk.fsync_gate = trio.Event()
 
     async def wait() -> None:
         with pytest.raises(KafkaError) as caught:
-            await partition.flushed(1)
+            await partition.leader().wait_committed(1)
         assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async with trio.open_nursery() as nursery:
@@ -297,6 +301,6 @@ async def test_who_waits_for_the_disk_when_a_topic_is_deleted_is_told() -> None:
 async def test_an_unknown_partition_is_refused() -> None:
     partitions = Partitions(disk=Machine().disk, directory="/data", clock=Machine().clock)
     with pytest.raises(KafkaError) as caught:
-        partitions.get("nowhere", 0)
+        partitions.get_replica("nowhere", 0)
     assert code_of(caught) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert partitions.recovered == "nothing to recover"
+    assert partitions.recovery_summary == "nothing to recover"

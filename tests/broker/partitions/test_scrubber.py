@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.scrubber import FIRST_AFTER_SECONDS, Scrubber, ScrubConfig
+from odradek.broker.partitions.upkeep.scrubber import FIRST_AFTER_SECONDS, Scrubber, ScrubConfig
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.files import SNAPSHOT, file_path
 from odradek.protocol.batch import iter_batches
@@ -18,14 +18,16 @@ from tests.broker.storage.test_damaged_indexes import INDEXES, machine_with_seal
 
 
 def scrubber(machine: Machine, config: ScrubConfig | None = None) -> Scrubber:
-    return Scrubber(machine.partitions, config or ScrubConfig())
+    return Scrubber(
+        machine.partitions.kept_logs, machine.partitions.on_damage, config or ScrubConfig()
+    )
 
 
 def is_online(partition: Partition) -> bool:
     if partition.log.failure is None:
         return True
     with pytest.raises(KafkaError) as caught:
-        partition.check_available()
+        partition.leader()
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     return False
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions import maintenance
+from odradek.broker.partitions.upkeep import maintenance
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.truncation import truncate
 from odradek.protocol.batch import read_header, set_base_offset
@@ -18,12 +18,13 @@ async def test_a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile
     """An fsync that ended after the cut noted more as flushed than the log had."""
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch("kept"))
+        partition.leader().append_from_client(batch("kept"))
         await partition.flush()
+        await trio.testing.wait_all_tasks_blocked()  # the first checkpoint is written
         gate = machine.disk.fsync_gate = trio.Event()
-        partition.append_from_client(batch("cut off"))
+        partition.leader().append_from_client(batch("cut off"))
         await trio.testing.wait_all_tasks_blocked()
-        assert partition.commit.is_running
+        assert partition.flusher.is_running
         partition.end_lead(1)
         machine.disk.fsync_gate = None  # for every fsync but the one that runs
         async with trio.open_nursery() as nursery:
@@ -33,11 +34,11 @@ async def test_a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile
             gate.set()
         assert partition.log.flushed_offset == partition.log_end_offset == 1
         with pytest.raises(KafkaError) as caught:
-            await partition.commit.flush(2)  # it waited for ever
+            await partition.flusher.flush(2)  # it waited for ever
         assert code_of(caught) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.log.append_replicated(_second(), now_ms=machine.clock.wall_ms())
-        partition.background.appended(partition)
-        await partition.on_disk(2)
+        partition.maintenance.on_appended()
+        await partition.wait_flushed(2)
         assert partition.log.flushed_offset == 2
 
 
@@ -69,12 +70,12 @@ async def test_a_pass_of_compaction_gives_up_when_the_log_is_cut(
         client.send(("once", "again"))
         await partition.checkpoint()
         partition.log.roll()
-        plan = partition.plan_compaction()
+        plan = partition.maintenance.plan()
         assert plan is not None
         cut = plan.segments[3].base_offset + 2
         first = partition.log.segments[0]
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(partition.compact, plan)
+            nursery.start_soon(partition.maintenance.compact, plan)
             for _ in range(turns):
                 await trio.lowlevel.checkpoint()
             await partition.maintenance.truncate_to(cut)
@@ -97,7 +98,7 @@ async def test_a_log_may_start_inside_the_first_batch_that_the_leader_sends(cras
     """DeleteRecords left the start of the leader's log inside a batch: no follower could begin."""
     machine = Machine()
     async with running(machine) as partition:
-        partition.append_from_client(batch("old"))
+        partition.leader().append_from_client(batch("old"))
         await partition.flush()
         kept_up = partition.maintenance
         await kept_up.start_anew_at(23)
@@ -111,7 +112,7 @@ async def test_a_log_may_start_inside_the_first_batch_that_the_leader_sends(cras
         await kept_up.append_around_start(sent)
         for _ in range(2):
             assert (partition.log_start_offset, partition.log_end_offset) == (23, 27)
-            data, _ = await partition.log.read(23, 1000, to_offset=27, min_one=True)
+            data, _ = await partition.log.reader.read(23, 1000, to_offset=27, min_one=True)
             assert read_header(data).base_offset == 20
             assert [partition.log.epochs.at(offset) for offset in (23, 25, 26)] == [3, 3, 4]
             if crashes:
@@ -126,7 +127,7 @@ async def test_a_cut_that_finds_damage_takes_the_partition_offline() -> None:
     machine = Machine()
     partition = await machine.start()
     for _ in range(3):
-        partition.append_from_client(batch("x"))
+        partition.leader().append_from_client(batch("x"))
     await partition.flush()
     machine.disk.damage(partition.log.active.path(), 70)
     with pytest.raises(KafkaError) as caught:
@@ -140,13 +141,13 @@ async def test_a_cut_on_a_full_disk_is_refused_and_the_partition_goes_on() -> No
     machine = Machine()
     partition = await machine.start()
     for _ in range(3):
-        partition.append_from_client(batch("x"))
+        partition.leader().append_from_client(batch("x"))
     await partition.flush()
     machine.disk.capacity_bytes = machine.disk.used_bytes
     with pytest.raises(KafkaError) as caught:
         await partition.maintenance.truncate_to(2)
     assert code_of(caught) is ErrorCode.KAFKA_STORAGE_ERROR
     machine.disk.capacity_bytes = None
-    partition.append_from_client(batch("x"))
+    partition.leader().append_from_client(batch("x"))
     await partition.maintenance.truncate_to(2)
     assert partition.log_end_offset == 2

@@ -1,7 +1,7 @@
 """Three replicas of one partition, each on a disk in memory, without a network between them.
 
 A fetch is the request that the fetcher makes, answered by the leader's own handler, and taken by
-the follower's `Copy`. Elections are what a test says they are.
+the follower's `Follower`. Elections are what a test says they are.
 """
 
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.replica_fetch import replica_fetch
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.follower import Follower
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.replication.copy import Copy
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.apis.fetch import (
@@ -40,7 +40,7 @@ class Replica:
     machine: Machine
     partition: Partition
     epoch: int
-    copy: Copy | None = None
+    copy: Follower | None = None
     sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
 
 
@@ -91,7 +91,7 @@ class Replicas:
             replica.copy = None
         if replica.node_id == self.leader:
             replica.partition.begin_lead(
-                Lead.over(
+                InSyncView.over(
                     node_id=replica.node_id,
                     leader_epoch=self.leader_epoch,
                     replicas=NODES,
@@ -102,7 +102,7 @@ class Replicas:
             )
         else:
             replica.partition.end_lead(self.leader_epoch)
-            replica.copy = Copy(replica.partition)
+            replica.copy = Follower(replica.partition)
 
     async def restart(self, node_id: int, *, power_loss: bool = False) -> None:
         """Kill a broker and start it again: it registers anew, and hears of the present epoch."""
@@ -119,7 +119,7 @@ class Replicas:
 
     def append(self, *values: str) -> int:
         """Append to the leader's log. Return the offset behind it."""
-        return self[self.leader].append_from_client(batch(*values)).last_offset + 1
+        return self[self.leader].leader().append_from_client(batch(*values)).last_offset + 1
 
     async def ask(self, follower: int, *, broker_epoch: int | None = None) -> PartitionData:
         """Send a follower's fetch to the leader, and return the answer."""

@@ -8,9 +8,9 @@ import pytest
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.store import partition_key, topic_puts
-from odradek.broker.env import Compare
+from odradek.broker.environment.env import Compare
 from odradek.broker.replication.damaged import DamagedReplicas
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from tests.fakes.meta_store import FakeMetaStore, MetaServer
 
 ONE, OTHER = UUID(int=1), UUID(int=2)
@@ -37,7 +37,7 @@ async def test_a_damaged_log_of_the_topic_before_takes_no_replica_out_of_the_new
 
     replicas = DamagedReplicas(
         store=FakeMetaStore(server),
-        metadata=cast(Any, SimpleNamespace(image=IMAGE, reached=reached)),
+        metadata=cast(Any, SimpleNamespace(image=IMAGE, wait_reached=reached)),
         session=cast(Any, SimpleNamespace(guard=Compare(key=key, mod_revision=1))),
         partitions=cast(Any, SimpleNamespace(topic_id_of=lambda where: damaged)),
         node_id=1,

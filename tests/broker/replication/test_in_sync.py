@@ -8,7 +8,7 @@ import trio
 
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.store import partition_key, read_partition, topic_puts
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.replication.in_sync import InSync
@@ -43,7 +43,7 @@ async def test_eligible_replicas_are_forgotten_when_a_smaller_min_isr_is_reached
         "t", topic.topic_id, 0, LogConfig(min_insync_replicas=3), leader_epoch=None
     )
     partition.begin_lead(
-        Lead.over(
+        InSyncView.over(
             node_id=1,
             leader_epoch=1,
             replicas=TWO.replicas,
@@ -69,7 +69,7 @@ async def eligible_after(
     in_sync: InSync, partition: Partition, store: FakeMetaStore
 ) -> tuple[int, ...]:
     """What the store has of eligible replicas after the leader has looked."""
-    in_sync.consider(partition)
+    in_sync.consider(partition.leader())
     with trio.move_on_after(2):
         await in_sync.run()
     key = partition_key("t", 0)

@@ -12,10 +12,9 @@ from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.api.replica_fetch import replica_fetch
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, TopicImage
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.partitions.barrier import read_barrier
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.follower import Follower
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.replication.copy import Copy
 from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.storage.config import LogConfig
@@ -41,7 +40,7 @@ async def start(machine: Machine, count: int) -> list[Partition]:
                 f"topic-{number}", topic_id(number), 0, machine.config, leader_epoch=0
             )
         )
-    await machine.partitions.all_opened()
+    await machine.partitions.run_notes.on_all_open()
     return opened
 
 
@@ -51,7 +50,7 @@ class Pair:
 
     leading: list[Partition]
     leader: Machine
-    copies: list[Copy]
+    followers: list[Follower]
     sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
     session: FollowerSession = field(default_factory=lambda: FollowerSession(FOLLOWER, 1))
     listed: Sequence[int] = ()
@@ -64,7 +63,7 @@ class Pair:
         leading, following = await start(leader, count), await start(follower, count)
         for partition in leading:
             partition.begin_lead(
-                Lead.over(
+                InSyncView.over(
                     node_id=LEADER,
                     leader_epoch=1,
                     replicas=(LEADER, FOLLOWER),
@@ -75,9 +74,9 @@ class Pair:
             )
         for partition in following:
             partition.end_lead(1)
-        pair = cls(leading, leader, [Copy(partition) for partition in following])
-        for copy in pair.copies:
-            pair.session.add(copy)
+        pair = cls(leading, leader, [Follower(partition) for partition in following])
+        for each in pair.followers:
+            pair.session.add(each)
         return pair
 
     async def ask(self, request: FetchRequest) -> FetchResponse:
@@ -112,16 +111,16 @@ class Pair:
         response = await self.ask(request)
         assert response.error_code == ErrorCode.NONE
         answered = self.session.answered(response)
-        for copy, data in answered:
-            if await copy.take(data, 0):
-                await copy.flush()
-            copy.learn(data)
-        return [self.copies.index(copy) for copy, _ in answered]
+        for follower, data in answered:
+            if await follower.take(data, 0):
+                await follower.flush()
+            follower.learn(data)
+        return [self.followers.index(follower) for follower, _ in answered]
 
     async def append(self, number: int, value: str = "a") -> None:
         partition = self.leading[number]
-        partition.append_from_client(batch(value))
-        await partition.on_disk(partition.log_end_offset)
+        partition.leader().append_from_client(batch(value))
+        await partition.wait_flushed(partition.log_end_offset)
 
 
 async def test_a_fetch_lists_what_is_new_and_what_was_answered() -> None:
@@ -148,13 +147,13 @@ async def test_a_mark_that_moves_is_answered_when_the_wait_is_over() -> None:
     began = trio.current_time()
     assert await pair.fetch() == [0]
     assert trio.current_time() - began >= WAIT_MS / 1000
-    assert pair.copies[0].partition.high_watermark == 1
+    assert pair.followers[0].partition.high_watermark == 1
     assert await pair.fetch() == []
     await pair.leading[1].maintenance.delete_before(0)
     assert await pair.fetch() == []
     await pair.leading[0].maintenance.delete_before(1)
     assert await pair.fetch() == [0]
-    assert pair.copies[0].partition.log_start_offset == 1
+    assert pair.followers[0].partition.log_start_offset == 1
 
 
 async def test_a_batch_that_comes_during_the_wait_ends_it() -> None:
@@ -180,7 +179,7 @@ async def test_what_does_not_fit_comes_in_the_next_answer() -> None:
         await pair.append(number, "x" * 100)
     for copied in ([1, 0, 0], [1, 1, 0], [1, 1, 1]):
         await pair.fetch(max_bytes=250)
-        assert [copy.partition.log_end_offset for copy in pair.copies] == copied
+        assert [follower.partition.log_end_offset for follower in pair.followers] == copied
 
 
 async def test_a_partition_that_is_always_ahead_does_not_keep_others_waiting() -> None:
@@ -198,43 +197,42 @@ async def test_an_idle_partition_keeps_its_followers() -> None:
     await pair.append(0)
     for _ in range(4):
         await pair.fetch()
-    lead = pair.leading[0].lead
-    assert lead is not None
+    view = pair.leading[0].leader().view
     await trio.sleep(100)
     await pair.fetch()
     assert pair.listed == []
-    assert lead.leaving(1, trio.current_time(), max_lag_seconds=30) == []
+    assert view.leaving(1, trio.current_time(), max_lag_seconds=30) == []
     await trio.sleep(100)
-    assert lead.leaving(1, trio.current_time(), max_lag_seconds=30) == [FOLLOWER]
+    assert view.leaving(1, trio.current_time(), max_lag_seconds=30) == [FOLLOWER]
 
 
 async def test_a_follower_that_forgets_a_partition_is_not_in_sync_for_ever() -> None:
     pair = await Pair.start(2)
     await pair.fetch()
     await pair.fetch()
-    pair.session.remove(pair.copies[0])
+    pair.session.remove(pair.followers[0])
     await pair.fetch()
     await pair.append(0)
     assert await pair.fetch() == []
     await trio.sleep(100)
     await pair.fetch()
-    leads = [partition.lead for partition in pair.leading]
+    views = [partition.leader().view for partition in pair.leading]
     now = trio.current_time()
-    gone = [lead.leaving(0, now, max_lag_seconds=30) for lead in leads if lead is not None]
+    gone = [view.leaving(0, now, max_lag_seconds=30) for view in views]
     assert gone == [[FOLLOWER], []]
 
 
 async def test_a_copy_that_is_paused_leaves_the_session_and_comes_back() -> None:
     pair = await Pair.start(2)
     await pair.fetch()
-    pair.copies[0].paused_until = trio.current_time() + 0.6
+    pair.followers[0].paused_until = trio.current_time() + 0.6
     await pair.append(0)
     await pair.fetch()
     assert pair.listed == [1]
     await pair.fetch()
     assert await pair.fetch() == [0]
     assert pair.listed == [0]
-    assert pair.copies[0].partition.log_end_offset == 1
+    assert pair.followers[0].partition.log_end_offset == 1
 
 
 async def test_a_read_barrier_hears_of_a_follower_that_has_nothing_new() -> None:
@@ -242,7 +240,7 @@ async def test_a_read_barrier_hears_of_a_follower_that_has_nothing_new() -> None
     await pair.fetch()
     await pair.fetch()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(read_barrier, pair.leading[1])
+        nursery.start_soon(pair.leading[1].leader().prove_lead)
         assert await pair.fetch() == [1]
         await pair.fetch()
         assert pair.listed == [1]
@@ -268,9 +266,8 @@ async def test_the_partitions_of_a_new_lead_are_refused_until_they_are_listed_an
     await pair.fetch()
     await pair.fetch()
     partition = pair.leading[0]
-    assert partition.lead is not None
     partition.begin_lead(
-        Lead.over(
+        InSyncView.over(
             node_id=LEADER,
             leader_epoch=2,
             replicas=(LEADER, FOLLOWER),
@@ -280,8 +277,8 @@ async def test_the_partitions_of_a_new_lead_are_refused_until_they_are_listed_an
         )
     )
     assert await pair.fetch() == [0]
-    assert pair.copies[0].paused_until > trio.current_time()  # FENCED_LEADER_EPOCH
-    assert partition.lead.followers[FOLLOWER].next_offset == -1
+    assert pair.followers[0].paused_until > trio.current_time()  # NOT_LEADER_OR_FOLLOWER
+    assert partition.leader().view.followers[FOLLOWER].next_offset == -1
 
 
 async def test_a_session_that_ends_leaves_nothing_behind() -> None:
@@ -295,13 +292,13 @@ async def test_a_fetch_lists_only_what_is_on_disk_whatever_the_role_was_before()
     """The leader would count it, and a power failure take it."""
     pair = await Pair.start(1)
     await pair.fetch()
-    pair.leading[0].append_from_client(batch("a"))
+    pair.leading[0].leader().append_from_client(batch("a"))
     request = pair.session.request(0.0, max_wait_ms=0, max_bytes=1_000_000)
     assert request is not None
-    ((copy, data),) = pair.session.answered(await pair.ask(request))
-    assert await copy.take(data, 0)
-    pair.session.remove(copy)
-    again = Copy(copy.partition)
+    ((follower, data),) = pair.session.answered(await pair.ask(request))
+    assert await follower.take(data, 0)
+    pair.session.remove(follower)
+    again = Follower(follower.partition)
     pair.session.add(again)
     assert pair.session.request(0.0, max_wait_ms=0, max_bytes=1_000_000) is None
     assert pair.session.unflushed() == [again]

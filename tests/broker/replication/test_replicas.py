@@ -4,8 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.partitions.barrier import read_barrier
-from odradek.broker.partitions.lead import Lead
+from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replicas import Replicas
@@ -14,13 +13,13 @@ from tests.broker.replication.replicas import Replicas
 async def test_a_record_is_acknowledged_when_the_in_sync_replicas_have_it_on_disk() -> None:
     replicas = await Replicas.start()
     end = replicas.append("a")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     assert replicas[1].high_watermark == 0
     await replicas.fetch(2)  # has it now, and says so with its next fetch
     assert replicas[1].high_watermark == 0
     await replicas.fetch(2, 3, rounds=2)
     assert replicas[1].high_watermark == end
-    await replicas[1].flushed(end)
+    await replicas[1].leader().wait_committed(end)
     await replicas.fetch(2, 3)
     assert {replicas[node].high_watermark for node in (1, 2, 3)} == {end}
     assert replicas.bytes_of(1) == replicas.bytes_of(2) == replicas.bytes_of(3)
@@ -30,7 +29,7 @@ async def test_a_follower_that_has_not_flushed_has_nothing() -> None:
     """A power loss of all replicas at once would lose an acknowledged record."""
     replicas = await Replicas.start()
     end = replicas.append("a")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     for follower in (2, 3):
         await replicas.fetch(follower)
     for follower in (2, 3):
@@ -45,7 +44,7 @@ async def test_what_waits_fails_when_the_lead_ends() -> None:
 
     async def wait() -> None:
         try:
-            await replicas[1].flushed(end)
+            await replicas[1].leader().wait_committed(end)
         except KafkaError as error:
             failed.append(error.code)
 
@@ -60,7 +59,7 @@ async def test_a_batch_of_an_earlier_lead_does_not_count_in_a_later_one() -> Non
     """A to B to A: another batch may stand where the first one stood."""
     replicas = await Replicas.start()
     end = replicas.append("lost")
-    epoch = replicas.leader_epoch
+    leader = replicas[1].leader()
     await replicas.elect(2, isr=(2, 3))
     replicas.append("kept")
     await replicas.fetch(1, 3, rounds=3)
@@ -68,14 +67,14 @@ async def test_a_batch_of_an_earlier_lead_does_not_count_in_a_later_one() -> Non
     await replicas.fetch(2, 3, rounds=2)
     assert replicas[1].high_watermark >= end
     with pytest.raises(KafkaError) as refused:
-        await replicas[1].flushed(end, leader_epoch=epoch)
+        await leader.wait_committed(end)
     assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_an_acknowledged_record_survives_a_restart_of_a_follower_and_its_election() -> None:
     replicas = await Replicas.start()
     end = replicas.append("a")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     await replicas.fetch(2, 3, rounds=2)
     assert replicas[1].high_watermark == end  # acknowledged
     assert replicas[2].high_watermark == 0  # and not known to the follower
@@ -90,7 +89,7 @@ async def test_logs_that_parted_below_the_leaders_end_keep_what_they_share() -> 
     """KIP-101: a follower that cut its log at its high watermark lost acknowledged records."""
     replicas = await Replicas.start()
     end = replicas.append("acknowledged")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     await replicas.fetch(2, 3, rounds=2)
     assert replicas[1].high_watermark == end
     assert replicas[2].high_watermark == 0  # the follower does not know it yet
@@ -129,20 +128,19 @@ async def test_a_fetch_of_another_epoch_counts_as_nothing() -> None:
     replicas = await Replicas.start()
     replicas.append("a")
     await replicas.fetch(2, rounds=2)
-    before = replicas[1].lead
+    before = replicas[1].leader()
     await replicas.elect(1, absent=(2,))
     assert (await replicas.ask(2)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    lead = replicas[1].lead
-    assert lead is not None
-    assert lead is not before
-    assert lead.followers[2].next_offset == -1
+    leader = replicas[1].leader()
+    assert leader is not before
+    assert leader.view.followers[2].next_offset == -1
 
 
 async def test_a_position_of_an_earlier_epoch_does_not_move_the_high_watermark() -> None:
     replicas = await Replicas.start()
     await replicas.fetch(2, 3)
     end = replicas.append("a")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     await replicas.fetch(2, rounds=2)
     await replicas.elect(1)
     await replicas.fetch(3, rounds=2)
@@ -157,16 +155,14 @@ async def test_a_fetch_that_its_broker_sent_before_it_restarted_counts_as_nothin
     """KAFKA-15221: what it says may have been lost with the power."""
     replicas = await Replicas.start()
     end = replicas.append("a")
-    await replicas[1].on_disk(end)
+    await replicas[1].wait_flushed(end)
     await replicas.fetch(2, 3)
     stale = replicas.replicas[2].epoch
     replicas.replicas[2].epoch += 1
     answer = await replicas.ask(2, broker_epoch=stale)
     assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert f"a fetch of broker 2 with epoch {stale} was refused" in caplog.text
-    lead = replicas[1].lead
-    assert lead is not None
-    assert lead.followers[2].next_offset == 0
+    assert replicas[1].leader().view.followers[2].next_offset == 0
 
 
 async def test_an_answer_that_shows_where_logs_part_counts_as_nothing() -> None:
@@ -178,11 +174,9 @@ async def test_an_answer_that_shows_where_logs_part_counts_as_nothing() -> None:
     await replicas.hear(replicas.replicas[1])
     replicas.append("only 2")
     replicas.append("only 2")
-    await replicas[2].on_disk(2)
+    await replicas[2].wait_flushed(2)
     assert (await replicas.ask(1)).diverging_epoch.end_offset == 0
-    lead = replicas[2].lead
-    assert lead is not None
-    assert lead.followers[1].next_offset == -1
+    assert replicas[2].leader().view.followers[1].next_offset == -1
     assert replicas.considered == []
 
 
@@ -207,7 +201,7 @@ async def test_a_follower_below_the_leaders_log_begins_anew() -> None:
     await replicas.elect(1, isr=(1,))
     for number in range(5):
         replicas.append("x" * 8_000, str(number))
-    await replicas[1].on_disk(replicas[1].log_end_offset)
+    await replicas[1].wait_flushed(replicas[1].log_end_offset)
     start = replicas[1].log.active.base_offset
     assert start > 0
     await replicas[1].maintenance.delete_before(start)
@@ -224,9 +218,7 @@ async def test_a_follower_below_the_leaders_log_begins_anew() -> None:
 
 async def test_a_broker_without_a_replica_may_not_fetch() -> None:
     replicas = await Replicas.start()
-    lead = replicas[1].lead
-    assert lead is not None
-    del lead.followers[3]
+    del replicas[1].leader().view.followers[3]
     assert (await replicas.ask(3)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -249,7 +241,7 @@ async def test_a_follower_begins_anew_inside_the_batch_in_which_the_leaders_log_
     await replicas.elect(1, isr=(1,))
     replicas.append("a", "b", "c", "d")
     replicas.append("e")
-    await replicas[1].on_disk(5)
+    await replicas[1].wait_flushed(5)
     await replicas[1].maintenance.delete_before(2)
     await replicas.fetch(2, rounds=3)
     assert (replicas[2].log_start_offset, replicas[2].log_end_offset) == (2, 5)
@@ -275,10 +267,11 @@ async def test_a_leader_that_is_cut_off_cannot_prove_that_it_leads() -> None:
     """Seen with Kafka: a processor got offsets that were older than those it had committed."""
     replicas = await Replicas.start()
     proofs: list[str] = []
+    leader = replicas[1].leader()
 
     async def prove() -> None:
         try:
-            await read_barrier(replicas[1])
+            await leader.prove_lead()
             proofs.append("leads")
         except KafkaError as error:
             proofs.append(error.code.name)
@@ -298,5 +291,5 @@ async def test_a_leader_that_is_cut_off_cannot_prove_that_it_leads() -> None:
 
 async def test_a_partition_with_one_replica_needs_no_proof() -> None:
     replicas = await Replicas.start()
-    replicas[1].begin_lead(Lead.alone(1, 9))
-    await read_barrier(replicas[1])
+    replicas[1].begin_lead(InSyncView.alone(1, 9))
+    await replicas[1].leader().prove_lead()

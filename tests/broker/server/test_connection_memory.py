@@ -53,6 +53,7 @@ async def test_large_requests_of_all_connections_wait_for_room_and_small_ones_do
 
     async with serving(handlers(handler), **LIMITS) as (network, server):
         network.client().send(big.frame(1))
+        await trio.testing.wait_all_tasks_blocked()  # two that arrive in parts may both want more
         second, third = network.client(), network.client()
         second.send(big.frame(2))
         await trio.testing.wait_all_tasks_blocked()

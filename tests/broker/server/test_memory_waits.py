@@ -6,8 +6,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.server import memory
@@ -15,6 +13,7 @@ from odradek.broker.server.memory import Account, Memory, Share
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from tests.broker.serving import Asked, answers, echo, handlers, serving
+from tests.drawing import given, settings, st
 
 OWN_BYTES = 100
 LIMITS = {"queued_max_request_bytes": "1000", "socket_request_max_bytes": "1000"}
@@ -131,6 +130,25 @@ async def test_an_earlier_answer_does_not_use_the_room_of_a_later_one() -> None:
         assert server.held_bytes == 0
 
 
+async def test_a_client_that_reads_nothing_gets_no_further_answer_when_it_has_all_memory(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As nobody else had any, it got room for each of them, far more than there is."""
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        if request.key == "0":
+            return Deferred(trio.sleep_forever)  # the answers behind it wait
+        await context.allowance.reserve(900)
+        return Answer(error_message="x" * 900)
+
+    async with serving(handlers(handler), **LIMITS) as (network, server):
+        client = network.client()
+        for number in range(5):
+            client.send(Asked("").frame(number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.held_bytes <= 2_200  # one answer that goes beyond the pool
+
+
 async def test_several_small_reservations_are_no_way_around_the_largest_answer(
     autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -183,7 +201,7 @@ async def test_a_wait_that_is_cancelled_wakes_the_next() -> None:
         await trio.testing.wait_all_tasks_blocked()
         first.release(1000)
         scopes[0].cancel()
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await trio.testing.wait_all_tasks_blocked()
     assert pool.wanted_bytes == 0
 
@@ -234,7 +252,12 @@ def test_whatever_is_taken_cancelled_and_given_back_the_pool_adds_up(
                     )
                 elif what == "cancel" and client.scope is not None:
                     client.scope.cancel()
-                elif client.scope is None and what in ("take", "read"):
+                elif (
+                    client.scope is None
+                    and what in ("take", "read")
+                    # with all of the pool a connection takes no further request
+                    and client.share.pool_bytes < pool.limit_bytes
+                ):
                     nursery.start_soon(getattr(client, what), count)
                 await trio.testing.wait_all_tasks_blocked()
                 check(pool, clients)

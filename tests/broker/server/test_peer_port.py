@@ -4,8 +4,7 @@ import logging
 
 import pytest
 
-from odradek.broker.api import PEER_HANDLERS
-from odradek.protocol.apis import APIS
+from odradek.broker.api import APIS, PEER_HANDLERS
 from tests.broker.samples import request_frame
 from tests.broker.serving import serving
 

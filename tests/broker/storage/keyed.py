@@ -7,20 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from odradek.broker.partitions.maintenance import MAP_BYTES
+from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.upkeep.maintenance import MAP_BYTES
+from odradek.broker.storage import scan
 from odradek.broker.storage.compaction.cleaner import Result
 from odradek.broker.storage.config import INT64_MAX, LogConfig
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.record_check import RecordRules, check_records
 from odradek.broker.testing import RunningBroker
-from odradek.broker.topic_partition import TopicPartition
-from odradek.broker.turns import Turns
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import HEADER, BatchHeader, Codec, iter_batches, read_header, set_crc
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.control import read_marker
 from odradek.protocol.record import Record, decode_batch, encode_batch
+from tests.broker.own_records import append_marker
 from tests.broker.storage.samples import Machine
 from tests.fakes.clock import START_MS
 
@@ -101,20 +103,21 @@ class KeyedClient:
             codec=self.codec,
         )
         self.sequence += len(pairs)
-        return self.partition.append_from_client(made).base_offset
+        return self.partition.leader().append_from_client(made).base_offset
 
     def end(self, *, committed: bool, transaction_version: int = 2) -> None:
         if transaction_version == 2:
             self.epoch += 1
             self.sequence = 0
-        self.partition.append_marker(
+        append_marker(
+            self.partition,
             NewMarker(
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 coordinator_epoch=0,
                 committed=committed,
                 transaction_version=transaction_version,
-            )
+            ),
         )
 
 
@@ -125,11 +128,11 @@ async def compact(
     await partition.flush()
     if roll and partition.log.active.size_bytes:
         partition.log.roll()
-    plan = partition.plan_compaction()
+    plan = partition.maintenance.plan()
     assert plan is not None
     if not plan.dirty:
         return None
-    return await partition.compact(plan, map_bytes=map_bytes)
+    return await partition.maintenance.compact(plan, map_bytes=map_bytes)
 
 
 async def compact_again_and_again(partition: Partition, machine: Machine, times: int = 4) -> None:
@@ -153,7 +156,8 @@ def wait_until_compacted(broker: RunningBroker, partition: str, below_bytes: int
 
 async def stored(partition: Partition) -> list[tuple[BatchHeader, bytes]]:
     """Return every batch of the log."""
-    return [(header, bytes(batch)) async for header, batch in partition.batches()]
+    found = scan.batches(partition.log, 0, partition.log_end_offset)
+    return [(header, bytes(batch)) async for header, batch in found]
 
 
 async def consume(
@@ -164,7 +168,7 @@ async def consume(
     offset = partition.log_start_offset
     end = partition.last_stable_offset if read_committed else partition.high_watermark
     while offset < end:
-        result = await partition.read(offset, max_bytes, read_committed=read_committed)
+        result = await partition.leader().read(offset, max_bytes, read_committed=read_committed)
         waiting = sorted(result.aborted, key=lambda transaction: transaction.first_offset)
         aborted: set[int] = set()
         batches = list(iter_batches(result.records))

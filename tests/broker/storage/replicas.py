@@ -117,7 +117,7 @@ async def contents(log: Log) -> list[bytes]:
     found: list[bytes] = []
     offset = log.segments[0].base_offset
     while offset < log.log_end_offset:
-        data, _ = await log.read(offset, 500, to_offset=log.log_end_offset, min_one=True)
+        data, _ = await log.reader.read(offset, 500, to_offset=log.log_end_offset, min_one=True)
         found += [bytes(view) for _, view in iter_batches(data)]
         offset = read_header(found[-1]).next_offset
     return found

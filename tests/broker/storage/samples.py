@@ -9,6 +9,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import BatchHeader, Codec, iter_batches
 from odradek.protocol.record import Record, encode_batch
+from tests.broker.own_records import append_marker
 from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FakeDisk
 
@@ -62,7 +63,7 @@ class Machine:
         partition = await self.partitions.open(
             TOPIC, topic_id, 0, self.config, leader_epoch=leader_epoch
         )
-        await self.partitions.all_opened()
+        await self.partitions.run_notes.on_all_open()
         return partition
 
     async def stop(self) -> None:
@@ -105,7 +106,7 @@ class Client:
         return made
 
     def send(self, *values: str) -> Appended:
-        return self.partition.append_from_client(self.make(*values))
+        return self.partition.leader().append_from_client(self.make(*values))
 
     def end(
         self, *, committed: bool, coordinator_epoch: int = 0, transaction_version: int = 0
@@ -114,14 +115,15 @@ class Client:
         if transaction_version == 2:
             self.epoch += 1
             self.sequence = 0
-        return self.partition.append_marker(
+        return append_marker(
+            self.partition,
             NewMarker(
                 producer_id=self.producer_id,
                 producer_epoch=self.epoch,
                 coordinator_epoch=coordinator_epoch,
                 committed=committed,
                 transaction_version=transaction_version,
-            )
+            ),
         )
 
 
@@ -133,7 +135,7 @@ async def read_all(
     offset = partition.log_start_offset
     end = partition.last_stable_offset if read_committed else partition.high_watermark
     while offset < end:
-        result = await partition.read(offset, max_bytes, read_committed=read_committed)
+        result = await partition.leader().read(offset, max_bytes, read_committed=read_committed)
         batches = [(header, bytes(view)) for header, view in iter_batches(result.records)]
         assert batches, (offset, partition)
         found += batches

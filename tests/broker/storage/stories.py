@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, TypeVar
 
+import pytest
+
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.aborted import AbortedEntry, AbortedIndex
-from odradek.broker.storage.producers import ProducerEntry, Producers
+from odradek.broker.storage.producer_entry import ProducerEntry
+from odradek.broker.storage.producers import Producers
 from odradek.protocol.batch import iter_batches, read_header
 from odradek.protocol.control import read_marker
 from tests.broker.storage.keyed import KeyedClient
@@ -41,7 +44,7 @@ class Story:
 
     async def acknowledge(self, partition: Partition) -> None:
         end = partition.log_end_offset
-        await partition.flushed(end)
+        await partition.leader().wait_committed(end)
         self.acknowledged_offset = end
 
 
@@ -51,6 +54,8 @@ Check = Callable[[S, Partition], Awaitable[object]]
 
 KEEPING: Final = ("nothing", "something", "something else", "all")
 """The fates of writes that were not flushed."""
+at_every: Final = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.minutes)])
+"""In CI the power goes off before every third operation, beginning with another for each fate."""
 
 
 async def told(story: S, workload: Workload[S], *, until: int) -> S:

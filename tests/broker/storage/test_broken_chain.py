@@ -27,7 +27,7 @@ async def test_a_flipped_bit_outside_the_checksum_is_an_error_and_never_other_re
 
     async def answer(offset: int) -> tuple[object, ...] | ErrorCode:
         try:
-            read = await partition.read(offset, max_bytes, read_committed=True)
+            read = await partition.leader().read(offset, max_bytes, read_committed=True)
         except KafkaError as error:
             return error.code
         return bytes(read.records), read.aborted
@@ -62,7 +62,9 @@ async def test_a_reader_that_tries_again_and_again_is_one_line_in_the_log(
     machine.disk.damage(partition.log.segments[1].path(), 3)
     for _ in range(100):
         with pytest.raises(KafkaError):
-            await partition.read(partition.log.segments[1].base_offset, 1000, read_committed=False)
+            await partition.leader().read(
+                partition.log.segments[1].base_offset, 1000, read_committed=False
+            )
     assert len(caplog.records) == 1
 
 
@@ -70,12 +72,12 @@ async def test_reading_very_many_small_batches_gives_way() -> None:
     partition = await Machine().start()
     made = batch("a")
     for _ in range(5 * BATCHES_PER_TURN):
-        partition.append_from_client(memoryview(bytearray(made)))
+        partition.leader().append_from_client(memoryview(bytearray(made)))
     await partition.flush()
     sizes: list[int] = []
 
     async def read() -> None:
-        sizes.append(len((await partition.read(0, 1 << 30, read_committed=True)).records))
+        sizes.append(len((await partition.leader().read(0, 1 << 30, read_committed=True)).records))
 
     with longest_turn() as longest:
         async with trio.open_nursery() as nursery:

@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from odradek.broker.env import inline
-from odradek.broker.partitions.reads import first_at, largest
+from odradek.broker.environment.env import inline
+from odradek.broker.partitions.by_time import first_at, largest
 from odradek.broker.storage.compaction.batches import delete_horizon
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.record_check import RefusedRecords
@@ -59,8 +59,8 @@ async def test_the_time_of_appending_stays() -> None:
     partition = await compacted_machine(
         message_timestamp_type=TimestampType.LOG_APPEND_TIME
     ).start()
-    partition.append_from_client(keyed(("a", "1"), ("b", "1"), timestamp_ms=5))
-    partition.append_from_client(keyed(("a", None), timestamp_ms=6))
+    partition.leader().append_from_client(keyed(("a", "1"), ("b", "1"), timestamp_ms=5))
+    partition.leader().append_from_client(keyed(("a", None), timestamp_ms=6))
     await compact(partition)
     assert {record.timestamp_ms for record in await consume(partition)} == {START_MS}
 
@@ -69,13 +69,13 @@ async def test_the_largest_time_of_a_batch_is_that_of_a_record_in_it() -> None:
     """The timestamp of a removed record would be found, and would keep the segment too long."""
     partition = await compacted_machine().start()
     late, early = START_MS + 5000, START_MS - 5000
-    partition.append_from_client(keyed(("a", "1"), timestamp_ms=early))
-    partition.append_from_client(keyed(("b", "1"), ("gone", "1"), timestamp_ms=late))
-    partition.append_from_client(keyed(("gone", "2"), ("c", "1"), timestamp_ms=early))
+    partition.leader().append_from_client(keyed(("a", "1"), timestamp_ms=early))
+    partition.leader().append_from_client(keyed(("b", "1"), ("gone", "1"), timestamp_ms=late))
+    partition.leader().append_from_client(keyed(("gone", "2"), ("c", "1"), timestamp_ms=early))
     await compact(partition)
     times = {header.base_offset: header.max_timestamp for header, _ in await stored(partition)}
     assert times == {0: early, 1: late, 3: early + 1}
-    found = await largest(partition)
+    found = await largest(partition.leader())
     assert found == TimestampOffset(timestamp_ms=late, offset=1)
 
 
@@ -117,7 +117,7 @@ async def test_nothing_at_or_above_the_last_stable_offset_is_touched() -> None:
     await partition.flush()
     partition.log.roll()
     stable = partition.last_stable_offset
-    plan = partition.plan_compaction()
+    plan = partition.maintenance.plan()
     assert plan is not None
     assert plan.segments
     assert plan.segments[-1].next_offset <= stable < partition.log.segments[-1].base_offset
@@ -152,7 +152,7 @@ async def test_a_small_map_takes_several_passes() -> None:
         await compact(partition, map_bytes=400)
         assert partition.log.state.clean_offset > before
         assert newest(await consume(partition)) == expected
-        assert await partition.log.aborted(0, partition.log_end_offset)
+        assert await partition.log.reader.aborted(0, partition.log_end_offset)
         passes += 1
     assert passes > 3
     partition = await machine.restart_after_power_loss()
@@ -174,7 +174,7 @@ async def test_a_reader_goes_on_with_what_is_there() -> None:
         nursery.start_soon(compact, partition)
         offset = 0
         while offset < 40:
-            result = await partition.read(offset, 100, read_committed=True)
+            result = await partition.leader().read(offset, 100, read_committed=True)
             for header, view in iter_batches(result.records):
                 found += decode_batch(view)
                 offset = header.next_offset
@@ -187,31 +187,31 @@ async def test_loading_ends_where_the_tail_was_compacted_away() -> None:
     machine = compacted_machine()
     partition = await machine.start()
     for number in range(20):
-        partition.append_from_client(keyed((f"{number % 2}", f"{number}")))
+        partition.leader().append_from_client(keyed((f"{number % 2}", f"{number}")))
     for number in range(2):
-        partition.append_from_client(keyed((f"{number}", None)))
+        partition.leader().append_from_client(keyed((f"{number}", None)))
     await compact(partition)
     await compact_again_and_again(partition, machine)
     assert partition.log.active.size_bytes == 0
     ((header, _),) = await stored(partition)
     assert (header.record_count, header.next_offset) == (0, partition.log_end_offset)
     for offset in range(partition.log_end_offset):
-        read = await partition.read(offset, 1, read_committed=True)
+        read = await partition.leader().read(offset, 1, read_committed=True)
         ((found, _),) = iter_batches(read.records)
         assert found == header
-    assert await first_at(partition, 0) is None
-    assert await largest(partition) is None
+    assert await first_at(partition.leader(), 0) is None
+    assert await largest(partition.leader()) is None
 
 
 async def test_compact_and_delete_do_both() -> None:
     machine = compacted_machine(is_limited=True, retention_ms=10_000)
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed((f"{number % 3}", f"{number}")))
+        partition.leader().append_from_client(keyed((f"{number % 3}", f"{number}")))
     await compact(partition)
     assert len(await consume(partition)) == 3
     machine.clock.advance(10_001)
-    await partition.enforce_retention()
+    await partition.maintenance.enforce_retention()
     assert await consume(partition) == []
     assert partition.log_start_offset == partition.log_end_offset == 30
 
@@ -220,10 +220,10 @@ async def test_a_compacted_topic_has_no_retention() -> None:
     machine = compacted_machine(retention_ms=1, retention_bytes=0)
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed((f"{number}", "1")))
+        partition.leader().append_from_client(keyed((f"{number}", "1")))
     await partition.flush()
     machine.clock.advance(10_000)
-    await partition.enforce_retention()
+    await partition.maintenance.enforce_retention()
     assert len(await consume(partition)) == 30
 
 

@@ -16,7 +16,16 @@ from odradek.protocol.batch import read_header
 from odradek.protocol.record import Record, decode_batch
 from tests.broker.storage.keyed import CONFIG, KeyedClient, compact, consume, newest
 from tests.broker.storage.samples import PARTITION_DIRECTORY, TOPIC, Machine
-from tests.broker.storage.stories import Story, by_id, crash, crash_again, recompute, told
+from tests.broker.storage.stories import (
+    KEEPING,
+    Story,
+    at_every,
+    by_id,
+    crash,
+    crash_again,
+    recompute,
+    told,
+)
 
 MANY_SEGMENTS = replace(CONFIG, segment_bytes=300)
 
@@ -102,7 +111,7 @@ async def goes_on(story: Life, partition: Partition) -> None:
         if header.last_offset in {batch.last_offset for batch in entry.batches}:
             again = bytearray(data)
             again[:8] = bytes(8)
-            assert partition.append_from_client(memoryview(again)).is_duplicate
+            assert partition.leader().append_from_client(memoryview(again)).is_duplicate
     await check(story, await story.machine.restart())
 
 
@@ -110,7 +119,7 @@ async def operations(config: LogConfig) -> range:
     """Return the numbers of the disk operations since the first compaction began."""
     story = Life(Machine(config=config))
     await workload(story)
-    partition = story.machine.partitions.get(TOPIC, 0)
+    partition = story.machine.partitions.get_replica(TOPIC, 0)
     await check(story, partition)
     written_count = sum(read_header(data).record_count for data in story.written)
     assert len(await consume(partition)) < written_count / 2
@@ -133,9 +142,12 @@ async def operations_of_first_passes(config: LogConfig) -> range:
         ("all", MANY_SEGMENTS),
     ],
 )
-async def test_a_crash_at_every_operation_of_a_compaction(keeping: str, config: LogConfig) -> None:
+@at_every
+async def test_a_crash_at_every_operation_of_a_compaction(
+    keeping: str, config: LogConfig, every: int
+) -> None:
     step = 2 if config is MANY_SEGMENTS else 1  # the second pass has as many again
-    for operation in (await operations(config))[::step]:
+    for operation in (await operations(config))[KEEPING.index(keeping) % every :: step * every]:
         story = await told(Life(Machine(config=config)), workload, until=operation)
         crash(story.machine.disk, keeping, operation)
         partition = await story.machine.start()
@@ -153,10 +165,11 @@ async def test_a_log_that_is_compacted_no_longer_opens_wherever_a_pass_was_inter
         await check(story, await story.machine.start())
 
 
-async def test_crashes_while_a_replacement_is_finished() -> None:
+@at_every
+async def test_crashes_while_a_replacement_is_finished(every: int) -> None:
     """Crash at every third operation of the recovery from the first crash."""
     random = Random(3)
-    for first_crash in (await operations(CONFIG))[::4]:
+    for first_crash in (await operations(CONFIG))[:: 4 * every]:
         await crash_again(
             lambda: Life(Machine(config=CONFIG)),
             workload,

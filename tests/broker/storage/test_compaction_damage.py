@@ -6,8 +6,8 @@ from itertools import accumulate
 
 import pytest
 
-from odradek.broker.partitions.log_cleaner import LogCleaner
-from odradek.broker.storage.segment import DamagedSegment
+from odradek.broker.partitions.upkeep.log_cleaner import LogCleaner
+from odradek.broker.storage.damage import DamagedSegment
 from odradek.protocol.batch import (
     CRC_START,
     iter_batches,
@@ -33,10 +33,10 @@ async def test_a_batch_that_is_a_bomb_stays_as_it_is(
     machine = compacted_machine(segment_bytes=100_000)
     machine.config = replace(machine.config, is_compacted=False)
     partition = await machine.start()
-    partition.append_from_client(keyed(("a", "1")))
-    partition.append_from_client(bomb())
-    partition.append_from_client(keyed(("a", "2"), ("gone", None)))
-    partition.append_from_client(keyed(("b", "1")))
+    partition.leader().append_from_client(keyed(("a", "1")))
+    partition.leader().append_from_client(bomb())
+    partition.leader().append_from_client(keyed(("a", "2"), ("gone", None)))
+    partition.leader().append_from_client(keyed(("b", "1")))
     await partition.flush()
     machine.config = replace(machine.config, is_compacted=True)
     partition = await machine.restart()
@@ -65,11 +65,11 @@ async def test_a_damaged_batch_is_not_copied_and_the_log_is_left_alone(
     machine = compacted_machine()
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed(("a", f"{number}")))
+        partition.leader().append_from_client(keyed(("a", f"{number}")))
     await partition.flush()
     second = partition.log.segments[1]
     machine.disk.damage(second.path(), 70)
-    cleaner = LogCleaner([partition])
+    cleaner = LogCleaner(lambda: [partition.maintenance])
     assert await cleaner.clean_what_is_due() == 0
     assert await cleaner.clean_what_is_due() == 0
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
@@ -82,13 +82,13 @@ async def test_a_full_disk_ends_a_pass_and_nothing_else() -> None:
     machine = compacted_machine()
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed((f"{number % 20}", f"{number}")))
+        partition.leader().append_from_client(keyed((f"{number % 20}", f"{number}")))
     await partition.flush()
     partition.log.roll()
     await partition.checkpoint()
     expected = newest(await consume(partition))
     machine.disk.capacity_bytes = machine.disk.used_bytes + 50
-    cleaner = LogCleaner([partition])
+    cleaner = LogCleaner(lambda: [partition.maintenance])
     assert await cleaner.clean_what_is_due() == 0
     assert not [n for n in machine.disk.listdir(partition.log.directory) if "cleaned" in n]
     machine.disk.capacity_bytes = None
@@ -106,7 +106,7 @@ async def test_compaction_does_not_make_a_flipped_bit_in_a_header_permanent() ->
         client.send((f"key{number % 7}", f"value {number}"))
     await partition.flush()
     partition.log.roll()
-    plan = partition.plan_compaction()
+    plan = partition.maintenance.plan()
     assert plan is not None
     segment = plan.segments[1]
     content = machine.disk.bytes_of(segment.path())
@@ -118,8 +118,8 @@ async def test_compaction_does_not_make_a_flipped_bit_in_a_header_permanent() ->
             at = position + (bit >> 3)
             file.write_at(at, bytes([content[at] ^ 1 << (bit & 7)]))
             with pytest.raises(DamagedSegment):
-                await partition.compact(plan)
+                await partition.maintenance.compact(plan)
             file.write_at(at, content[at : at + 1])
     assert machine.disk.bytes_of(segment.path()) == content
     assert machine.disk.listdir(partition.log.directory) == names
-    assert await partition.compact(plan) is not None
+    assert await partition.maintenance.compact(plan) is not None

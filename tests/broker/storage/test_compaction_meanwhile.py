@@ -1,9 +1,11 @@
 """Other changes of a log during a pass of compaction, at every moment of the pass."""
 
+from functools import partial
+
 import trio
 
-from odradek.broker.partitions.log_cleaner import LogCleaner
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.upkeep.log_cleaner import LogCleaner
 from tests.broker.storage.keyed import (
     CONFIG,
     KeyedClient,
@@ -61,7 +63,7 @@ async def test_a_topic_that_is_deleted_meanwhile_ends_the_pass() -> None:
     while not compacted:
         machine = compacted_machine(segment_bytes=400)
         partition = await with_work_to_do(machine)
-        cleaner = LogCleaner([partition])
+        cleaner = LogCleaner(partial(list, [partition.maintenance]))
 
         async def clean() -> None:
             nonlocal compacted

@@ -5,11 +5,9 @@ committed values and the producers follow from it without the log.
 """
 
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.storage.producers import WINDOW
+from odradek.broker.storage.producer_entry import WINDOW
 from odradek.protocol.batch import Codec
 from tests.broker.storage.keyed import (
     CONFIG,
@@ -21,6 +19,7 @@ from tests.broker.storage.keyed import (
     stored,
 )
 from tests.broker.storage.samples import Machine
+from tests.drawing import given, st
 
 PLAIN, FIRST, SECOND = 1, 2, 3
 KEYS = ("a", "b", "c", "a key that is longer than forty bytes, so that it is known by its hash")
@@ -134,7 +133,6 @@ class World:
 
 
 @given(steps=STEPS, codec=st.sampled_from((Codec.NONE, Codec.GZIP, Codec.ZSTD)))
-@settings(max_examples=200, deadline=None)
 def test_readers_see_the_newest_committed_values(
     steps: list[tuple[object, ...]], codec: Codec
 ) -> None:

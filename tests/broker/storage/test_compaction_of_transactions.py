@@ -1,7 +1,7 @@
 """Compaction of transactions of which a pass sees only a part."""
 
+from odradek.broker.environment.work import whole
 from odradek.broker.storage.aborted import AbortedTxn
-from odradek.broker.work import whole
 from tests.broker.storage.keyed import (
     KeyedClient,
     compact,
@@ -27,7 +27,7 @@ async def test_what_was_aborted_behind_the_compacted_part_does_not_replace_what_
     await compact(partition, roll=False)
     assert len(partition.log.segments) == 2
     assert newest(await consume(partition)) == {"a": (0, "1"), "b": (1, "1"), "c": (4, "1")}
-    assert await partition.log.aborted(0, 5) == (AbortedTxn(2, 2),)
+    assert await partition.log.reader.aborted(0, 5) == (AbortedTxn(2, 2),)
 
 
 async def test_an_aborted_value_is_no_newer_one() -> None:
@@ -84,12 +84,12 @@ async def test_a_marker_goes_after_all_data_of_its_transaction() -> None:
 
     await compact(partition)
     assert await markers() == [1, 3, 5]  # their data was there when the pass began
-    assert len(await partition.log.aborted(0, partition.log_end_offset)) == 1
+    assert len(await partition.log.reader.aborted(0, partition.log_end_offset)) == 1
     await compact_again_and_again(partition, machine, 1)
     assert await markers() == [1, 3, 5]  # their delete horizon has not passed
     await compact_again_and_again(partition, machine, 1)
     assert await markers() == [5]
-    assert await partition.log.aborted(0, partition.log_end_offset) == ()
+    assert await partition.log.reader.aborted(0, partition.log_end_offset) == ()
 
 
 async def test_a_marker_stays_as_long_as_its_data() -> None:
@@ -127,7 +127,7 @@ async def test_markers_of_transactions_without_records_go() -> None:
     await compact_again_and_again(partition, machine)
     left = [header.producer_epoch for header, _ in await stored(partition) if header.is_control]
     assert left == [20]
-    assert await partition.log.aborted(0, partition.log_end_offset) == ()
+    assert await partition.log.reader.aborted(0, partition.log_end_offset) == ()
     machine.disk.remove(f"{partition.log.directory}/checkpoint")
     partition = await machine.restart_after_kill()
     assert partition.log.producers.entries[2].epoch == 20

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from odradek.broker.partitions.log_cleaner import LogCleaner
+from odradek.broker.partitions.upkeep.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
+from tests.broker.own_records import append_records
 from tests.broker.storage.keyed import (
     CONFIG,
     KeyedClient,
@@ -24,11 +25,11 @@ async def test_the_active_segment_and_young_ones_are_not_compacted() -> None:
     for number in range(30):
         client.send(("a", f"{number}"))
     await partition.flush()
-    plan = partition.plan_compaction()
+    plan = partition.maintenance.plan()
     assert plan is not None
     assert plan.segments == ()
     machine.clock.advance(5001)
-    plan = partition.plan_compaction()
+    plan = partition.maintenance.plan()
     assert plan is not None
     assert list(plan.segments) == partition.log.segments[:-1]
     assert plan.is_due
@@ -38,7 +39,7 @@ async def test_a_log_is_due_when_half_of_it_is_dirty_or_it_is_overdue() -> None:
     machine = compacted_machine(min_cleanable_dirty_ratio=0.5, max_compaction_lag_ms=60_000)
     partition = await machine.start()
     client = KeyedClient(partition)
-    cleaner = LogCleaner([partition])
+    cleaner = LogCleaner(lambda: [partition.maintenance])
     for number in range(60):
         client.send((f"key {number}", "1"))
     await partition.flush()
@@ -59,11 +60,11 @@ async def test_the_active_segment_of_a_state_topic_rolls_when_compaction_would_p
     await machine.start()
     config = replace(CONFIG, segment_bytes=100 * STATE_ROLL_BYTES, min_cleanable_dirty_ratio=0.5)
     state = await machine.partitions.create(TRANSACTION_STATE_TOPIC, TOPIC_ID, 0, config)
-    cleaner = LogCleaner([state])
+    cleaner = LogCleaner(lambda: [state.maintenance])
     sizes = []
     for round_number in range(12):
         for number in range(STATE_ROLL_BYTES // 4000):
-            state.append_records([Record(b"%d" % (number % 10), b"%d" % round_number * 1000)])
+            append_records(state, [Record(b"%d" % (number % 10), b"%d" % round_number * 1000)])
         await state.flush()
         await cleaner.clean_what_is_due()
         sizes.append(state.log.size_bytes)

@@ -20,6 +20,7 @@ from odradek.broker.storage.marking import NewMarker
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.tail import KEPT
 from odradek.protocol.batch import BatchHeader, iter_batches, read_header
+from tests.broker.own_records import append_marker
 from tests.broker.storage.samples import (
     PARTITION_DIRECTORY,
     TOPIC,
@@ -28,7 +29,16 @@ from tests.broker.storage.samples import (
     batch,
     read_all,
 )
-from tests.broker.storage.stories import KEEPING, Story, by_id, crash, crash_again, recompute, told
+from tests.broker.storage.stories import (
+    KEEPING,
+    Story,
+    at_every,
+    by_id,
+    crash,
+    crash_again,
+    recompute,
+    told,
+)
 
 CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=1_000_000)
 ROLLING = replace(CONFIG, segment_bytes=270)
@@ -47,7 +57,7 @@ async def workload(story: Life) -> None:
     plain = Client(partition, producer_id=1)
     first, second = (Client(partition, producer_id=n, is_transactional=True) for n in (2, 3))
     other = await machine.partitions.create("other", UUID(int=9), 0, CONFIG)
-    other.append_from_client(batch("x"))
+    other.leader().append_from_client(batch("x"))
     for turn in range(3):
         story.send(plain, "a", "b")
         await story.acknowledge(partition)
@@ -70,7 +80,7 @@ async def workload(story: Life) -> None:
     await story.acknowledge(partition)
     story.deleted_before = partition.log.active.base_offset
     machine.clock.advance(2_000_000)
-    await partition.enforce_retention()
+    await partition.maintenance.enforce_retention()
     story.send(plain, "after retention")
     await story.acknowledge(partition)
     story.end(first, committed=False)
@@ -104,7 +114,7 @@ async def check_aborted(partition: Partition, aborted: AbortedIndex) -> None:
                 for entry in aborted.entries
                 if entry.last_offset >= from_offset and entry.first_offset < to_offset
             )
-            found = await partition.log.aborted(from_offset, to_offset)
+            found = await partition.log.reader.aborted(from_offset, to_offset)
             assert sorted(found) == expected
             assert list(found) == sorted(found, key=lambda transaction: transaction.first_offset)
 
@@ -123,20 +133,23 @@ async def goes_on(story: Life, partition: Partition) -> None:
         if header.base_offset in {known.base_offset for known in entry.batches}:
             again = bytearray(data)
             again[:8] = bytes(8)
-            answer = partition.append_from_client(memoryview(again))
+            answer = partition.leader().append_from_client(memoryview(again))
             assert answer.is_duplicate
             assert answer.base_offset == header.base_offset
     assert partition.log_end_offset == end
     for producer_id in producers.entries:
-        partition.append_marker(
+        append_marker(
+            partition,
             NewMarker(
                 producer_id=producer_id,
                 producer_epoch=40,
                 coordinator_epoch=50,
                 committed=True,
-            )
+            ),
         )
-    partition.append_from_client(batch("new", producer_id=1, producer_epoch=41, base_sequence=0))
+    partition.leader().append_from_client(
+        batch("new", producer_id=1, producer_epoch=41, base_sequence=0)
+    )
     await partition.flush()
     assert partition.last_stable_offset == partition.log_end_offset
     assert (await read_all(partition))[-1][0].base_offset == end + len(producers.entries)
@@ -168,7 +181,9 @@ async def check_files(machine: Machine, partition: Partition) -> None:
     assert set(found) - set(snapshots) - kept == names
     reopened = await machine.start()
     assert (reopened.log_end_offset, reopened.log.size_bytes) == (end, size_bytes)
-    assert machine.partitions.recovered.startswith("1 partitions after a clean stop, 0.0 MiB")
+    assert machine.partitions.recovery_summary.startswith(
+        "1 partitions after a clean stop, 0.0 MiB"
+    )
 
 
 def indexes_of(data: bytes, segment: Segment) -> tuple[OffsetIndex, TimeIndex, AbortedIndex]:
@@ -187,23 +202,24 @@ def indexes_of(data: bytes, segment: Segment) -> tuple[OffsetIndex, TimeIndex, A
         position += header.size_bytes
     if segment.is_sealed and largest[0] >= 0:
         times.append(*largest)
-    assert segment.aborted is not None
-    return offsets, times, segment.aborted
+    assert segment.indexes.aborted is not None
+    return offsets, times, segment.indexes.aborted
 
 
 async def count_operations(config: LogConfig) -> int:
     story = Life(Machine(config=config))
     await workload(story)
-    await check(story, story.machine.partitions.get(TOPIC, 0))
+    await check(story, story.machine.partitions.get_replica(TOPIC, 0))
     return story.machine.disk.operations
 
 
 @pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
 @pytest.mark.parametrize("keeping", KEEPING)
+@at_every
 async def test_a_crash_at_every_operation_loses_and_invents_nothing(
-    keeping: str, config: LogConfig
+    keeping: str, config: LogConfig, every: int
 ) -> None:
-    for operation in range(await count_operations(config)):
+    for operation in range(KEEPING.index(keeping) % every, await count_operations(config), every):
         story = await told(Life(Machine(config=config)), workload, until=operation)
         crash(story.machine.disk, keeping, operation)
         partition = await story.machine.start()

@@ -25,6 +25,8 @@ from tests.broker.storage.samples import (
 )
 from tests.broker.storage.test_recovery import contents, filled, kept_files
 
+pytestmark = pytest.mark.slow
+
 CONFIG = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
 FIELDS = {
@@ -177,7 +179,7 @@ async def test_what_was_cut_is_never_overwritten() -> None:
     machine = Machine()
     partition = await machine.start()
     for turn in range(3):
-        partition.append_from_client(batch(f"turn {turn}"))
+        partition.leader().append_from_client(batch(f"turn {turn}"))
         await partition.flush()
         machine.disk.crash()
         machine.disk.damage(partition.log.active.path(), 70)
@@ -238,8 +240,8 @@ async def kept_offline(machine: Machine) -> None:
         await machine.start()
     partitions = machine.partitions
     partitions.keep_offline("departures", TOPIC_ID, 0, caught.value)
-    await partitions.all_opened()
-    assert "1 offline (departures-0" in partitions.recovered
+    await partitions.run_notes.on_all_open()
+    assert "1 offline (departures-0" in partitions.recovery_summary
 
 
 async def test_a_flipped_byte_in_the_checkpoint_costs_no_batch() -> None:
@@ -273,8 +275,8 @@ async def test_an_unknown_boot_id_counts_as_a_new_start(monkeypatch: pytest.Monk
     machine = Machine()
     monkeypatch.setattr(type(machine.disk), "boot_id", lambda _: None)
     partition = await machine.start()
-    partition.append_from_client(batch("one"))
-    partition.append_from_client(batch("two"))
+    partition.leader().append_from_client(batch("one"))
+    partition.leader().append_from_client(batch("two"))
     await partition.flush()
     machine.disk.kill()
     machine.disk.damage(partition.log.active.path(), 75)
@@ -286,8 +288,8 @@ async def test_an_unknown_boot_id_counts_as_a_new_start(monkeypatch: pytest.Monk
 async def test_no_room_to_keep_what_is_cut_leaves_everything_as_it_is() -> None:
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("one"))
-    partition.append_from_client(batch("two"))
+    partition.leader().append_from_client(batch("one"))
+    partition.leader().append_from_client(batch("two"))
     await partition.flush()
     machine.disk.crash()
     machine.disk.damage(partition.log.active.path(), 75)

@@ -12,8 +12,8 @@ import msgpack
 import pytest
 from crc32c import crc32c
 
+from odradek.broker.partitions.by_time import first_at
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.reads import first_at
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.checkpoint import CHECKPOINT
 from odradek.broker.storage.config import LogConfig
@@ -27,6 +27,8 @@ from odradek.broker.storage.files import (
 from odradek.broker.storage.timestamps import TimestampOffset
 from tests.broker.storage.samples import PARTITION_DIRECTORY, Client, Machine
 from tests.fakes.clock import START_MS
+
+pytestmark = pytest.mark.slow
 
 INDEXES: Final = (OFFSET_INDEX, TIME_INDEX, ABORTED_INDEX)
 Answers = list[tuple[bytes, tuple[AbortedTxn, ...]] | TimestampOffset | None]
@@ -46,7 +48,7 @@ async def machine_with_sealed_segments() -> tuple[Machine, Partition]:
         if number % 4 == 0:
             client.end(committed=number % 8 == 0)
     for client in clients:
-        if partition.has_open_transaction(client.producer_id):
+        if partition.log.producers.has_open_transaction(client.producer_id):
             client.end(committed=client.producer_id == 1)
     await partition.flush()
     return machine, await machine.restart()
@@ -56,10 +58,10 @@ async def answers(partition: Partition) -> Answers:
     """Return the results of reads at every offset, and of timestamp look-ups."""
     found: Answers = []
     for offset in range(partition.log_end_offset):
-        read = await partition.read(offset, 300, read_committed=True)
+        read = await partition.leader().read(offset, 300, read_committed=True)
         found.append((bytes(read.records), read.aborted))
     for timestamp_ms in range(START_MS, START_MS + 10 * partition.log_end_offset, 5):
-        found.append(await first_at(partition, timestamp_ms, read_committed=True))
+        found.append(await first_at(partition.leader(), timestamp_ms, read_committed=True))
     return found
 
 
@@ -150,7 +152,7 @@ async def test_a_missing_index_does_not_cost_the_checkpoint(
     caplog.set_level(logging.WARNING)
     machine, partition = await machine_with_sealed_segments()
     await restarted_with(machine, middle(partition, OFFSET_INDEX), None)
-    assert "0.0 MiB read" in machine.partitions.recovered
+    assert "0.0 MiB read" in machine.partitions.recovery_summary
     assert caplog.records == []
 
 

@@ -22,7 +22,7 @@ from odradek.broker.storage.identity import (
     read_identity,
 )
 from odradek.broker.storage.lost import aside_name
-from odradek.broker.topic_partition import TopicPartition, partition_of
+from odradek.broker.values.topic_partition import TopicPartition, partition_of
 from tests.broker.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
@@ -50,7 +50,7 @@ async def started(machine: Machine, identity: Identity | None = WHOSE) -> Partit
 
 async def filled(machine: Machine, identity: Identity | None = WHOSE) -> Partition:
     partition = await started(machine, identity)
-    partition.append_from_client(batch("a", "b"))
+    partition.leader().append_from_client(batch("a", "b"))
     await partition.flush()
     return partition
 
@@ -74,7 +74,7 @@ async def test_acknowledged_records_are_never_without_what_says_whose_they_are()
             if is_killed:  # the process died and started again; then the power goes off
                 machine.disk.kill()
                 partition = await started(machine)
-                partition.append_from_client(batch("c"))
+                partition.leader().append_from_client(batch("c"))
                 await partition.flush()
             machine.disk.crash()
             if machine.disk.exists(LOG_FILE) and machine.disk.size(LOG_FILE):
@@ -203,7 +203,7 @@ async def test_a_new_log_is_two_files_and_no_start_writes_or_flushes_an_empty_on
             TOPIC, TOPIC_ID, 0, machine.config, identity=WHOSE, leader_epoch=1
         )
         assert machine.disk.journal[operations:] == []
-    partition.append_from_client(batch("a"))
+    partition.leader().append_from_client(batch("a"))
     await partition.flush()
     machine.disk.crash()
     assert (await started(machine)).log_end_offset == 1

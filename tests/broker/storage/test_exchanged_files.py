@@ -17,7 +17,7 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import DamagedLog, ForeignFile
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.log_start import LOG_START, decode_log_start, encode_log_start
-from odradek.broker.topic_partition import TopicPartition
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import KafkaError
 from tests.broker.storage.samples import (
     DIRECTORY,
@@ -30,6 +30,8 @@ from tests.broker.storage.samples import (
     read_all,
 )
 from tests.fakes.disk import FakeDisk, until_power_off
+
+pytestmark = pytest.mark.slow
 
 CHECKPOINT: Final = f"{PARTITION_DIRECTORY}/checkpoint"
 START_FILE: Final = f"{PARTITION_DIRECTORY}/{LOG_START}"
@@ -50,14 +52,14 @@ async def started(machine: Machine) -> Partition:
     """Open the partition as a broker does, with a `topic.meta`, which is right."""
     machine.partitions = Partitions(disk=machine.disk, directory=DIRECTORY, clock=machine.clock)
     partition = await machine.partitions.open(TOPIC, TOPIC_ID, 0, machine.config, identity=WHOSE)
-    await machine.partitions.all_opened()
+    await machine.partitions.run_notes.on_all_open()
     return partition
 
 
 async def filled(machine: Machine, letter: str = "a", count: int = 9) -> Partition:
     partition = await started(machine)
     for number in range(count):
-        partition.append_from_client(batch(f"{letter} {number:04}"))
+        partition.leader().append_from_client(batch(f"{letter} {number:04}"))
     await partition.flush()
     return partition
 
@@ -110,9 +112,9 @@ async def test_a_checkpoint_of_an_earlier_version_is_believed_for_its_topic() ->
     )
     put(machine.disk, CHECKPOINT, encode_checkpoint(nameless))
     partition = await machine.start()
-    assert machine.partitions.recovered.endswith("0.0 MiB read")
+    assert machine.partitions.recovery_summary.endswith("0.0 MiB read")
     assert await values(partition) == served
-    partition.append_from_client(batch("one more"))
+    partition.leader().append_from_client(batch("one more"))
     await machine.stop()
     checkpoint = decode_checkpoint(machine.disk.bytes_of(CHECKPOINT))
     assert checkpoint is not None
@@ -159,7 +161,7 @@ async def two_logs(machine: Machine) -> list[Partition]:
     opened = [
         await machine.partitions.open(TOPIC, TOPIC_ID, index, machine.config) for index in range(2)
     ]
-    await machine.partitions.all_opened()
+    await machine.partitions.run_notes.on_all_open()
     return opened
 
 
@@ -177,7 +179,7 @@ async def test_logs_of_one_size_that_were_exchanged_are_not_served_as_each_other
             client.send(f"{index} {number:04}")
             client.end(committed=True)
         if ends == "records":
-            partition.append_from_client(batch(f"{index} at the end"))
+            partition.leader().append_from_client(batch(f"{index} at the end"))
         await partition.flush()
         await partition.checkpoint()
     if not is_killed:
@@ -332,7 +334,7 @@ async def deletions(machine: Machine, starts: Starts) -> None:
         await starts.move(offset, upkeep.delete_before)
     await starts.move(2, upkeep.start_anew_at)
     for number in range(5):
-        partition.append_from_client(batch(f"anew {number}"))
+        partition.leader().append_from_client(batch(f"anew {number}"))
     await partition.flush()
     await starts.move(4, upkeep.delete_before)
 

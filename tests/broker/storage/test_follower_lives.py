@@ -17,6 +17,8 @@ from tests.broker.storage.test_truncation import below, check_cut
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk, PowerOff
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Life:
@@ -44,7 +46,7 @@ class Life:
         elif what == "checkpoint":
             await self.log.sync()
             self.flushed_offset = self.log.flushed_offset
-            await self.log.save(self.log.to_save())
+            await self.log.saver.save(self.log.to_save())
         elif what == "lead":
             for _ in range(self.random.randrange(12)):
                 self.leader.step(self.random)

@@ -15,6 +15,8 @@ from tests.broker.storage.keyed import CONFIG, compact, consume, newest, stored
 from tests.broker.storage.samples import Machine
 from tests.broker.storage.test_compaction_model import FIRST, KEYS, PLAIN, SECOND, World
 
+pytestmark = pytest.mark.slow
+
 
 class Follower:
     """A replica that reads what a leader has, in portions."""
@@ -26,7 +28,7 @@ class Follower:
     async def copy(self, leader: Partition, random: Random, *, portions: int) -> None:
         for _ in range(portions):
             log = self.partition.log
-            data, _ = await leader.log.read(
+            data, _ = await leader.log.reader.read(
                 log.log_end_offset,
                 random.choice((100, 400, 1 << 20)),
                 to_offset=leader.log_end_offset,

@@ -9,8 +9,8 @@ from crc32c import crc32c
 
 from odradek.broker.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from odradek.broker.storage.leader_epochs import EpochStart
-from odradek.broker.storage.producers import BatchMetadata, ProducerEntry
-from odradek.broker.storage.segment import SegmentSummary
+from odradek.broker.storage.producer_entry import BatchMetadata, ProducerEntry
+from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.broker.storage.snapshot import decode_snapshot, encode_snapshot
 
 NOW_MS = 77

@@ -1,8 +1,5 @@
 """The three indexes of a segment, and leader epochs, compared with the obvious implementations."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from odradek.broker.storage.aborted import (
     ENTRY,
     AbortedEntry,
@@ -11,6 +8,7 @@ from odradek.broker.storage.aborted import (
 )
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
 from odradek.broker.storage.leader_epochs import EpochStart, LeaderEpochs
+from tests.drawing import given, st
 
 BASE = 1000
 

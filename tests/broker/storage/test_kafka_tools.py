@@ -1,6 +1,5 @@
 """Kafka's own tool reads the broker's directories."""
 
-import subprocess
 from pathlib import Path
 from uuid import UUID
 
@@ -14,8 +13,8 @@ from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.protocol.batch import Codec
 from tests.broker.storage.samples import Client, batch
+from tests.compat.kafka_tool import KafkaTools
 from tests.fakes.clock import START_MS, FakeClock
-from tests.peers.jars import kafka_jars
 
 pytestmark = pytest.mark.peers
 
@@ -37,23 +36,12 @@ async def write(root: Path) -> None:
         client = clients[number % 3]
         client.send(f"value {number}", "x" * (number % 50))
         codec = list(Codec)[number % 5]
-        partition.append_from_client(batch("a", "b", timestamp_ms=START_MS + number, codec=codec))
+        partition.leader().append_from_client(
+            batch("a", "b", timestamp_ms=START_MS + number, codec=codec)
+        )
         if number % 7 == 6:
             client.end(committed=number % 2 == 0, transaction_version=2)
     await partitions.close()
-
-
-def dump(files: list[Path], *options: str) -> str:
-    command = ["java", "-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.DumpLogSegments"]
-    finished = subprocess.run(
-        [*command, "--files", ",".join(map(str, files)), *options],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 def files_of(directory: Path, suffix: str) -> list[Path]:
@@ -62,8 +50,8 @@ def files_of(directory: Path, suffix: str) -> list[Path]:
     return found
 
 
-def test_batches_and_records_are_what_kafka_says(directory: Path) -> None:
-    said = dump(files_of(directory, ".log"), "--print-data-log")
+def test_batches_and_records_are_what_kafka_says(kafka_tools: KafkaTools, directory: Path) -> None:
+    said = kafka_tools.dump(files_of(directory, ".log"), "--print-data-log")
     assert "isvalid: false" not in said
     assert "Found" not in said  # bytes that are no batch
     batches = [
@@ -90,17 +78,19 @@ def test_batches_and_records_are_what_kafka_says(directory: Path) -> None:
     assert "payload: value 199" in said
 
 
-def test_indexes_belong_to_their_log(directory: Path) -> None:
+def test_indexes_belong_to_their_log(kafka_tools: KafkaTools, directory: Path) -> None:
     """Kafka compares every index entry with the batches and reports mismatches."""
     indexes = [*files_of(directory, ".index"), *files_of(directory, ".timeindex")]
-    said = dump(indexes, "--verify-index-only")
+    said = kafka_tools.dump(indexes, "--verify-index-only")
     assert [line for line in said.splitlines() if not line.startswith("Dumping")] == []
-    sane = dump(indexes, "--index-sanity-check")
+    sane = kafka_tools.dump(indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") == len(indexes)
 
 
-def test_aborted_transactions_and_producers_are_read(directory: Path) -> None:
-    said = dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
+def test_aborted_transactions_and_producers_are_read(
+    kafka_tools: KafkaTools, directory: Path
+) -> None:
+    said = kafka_tools.dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
     aborted = [line for line in said.splitlines() if "lastStableOffset" in line]
     entries = [
         entry

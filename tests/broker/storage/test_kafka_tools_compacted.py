@@ -15,7 +15,8 @@ from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer, TopicPartition
 from odradek.protocol.batch import Codec
 from tests.broker.storage.keyed import CONFIG, KeyedClient, compact, keyed, wait_until_compacted
-from tests.broker.storage.test_kafka_tools import dump, files_of
+from tests.broker.storage.test_kafka_tools import files_of
+from tests.compat.kafka_tool import KafkaTools
 from tests.fakes.clock import FakeClock
 
 pytestmark = pytest.mark.peers
@@ -44,7 +45,9 @@ async def write(root: Path) -> None:
         client = clients[number % 5]
         value = None if number % 11 == 0 else f"value {number}"
         client.send((f"key {number % 17}", value), (f"other {number % 40}", "x" * (number % 50)))
-        partition.append_from_client(keyed((f"key {number % 3}", "plain"), codec=Codec.SNAPPY))
+        partition.leader().append_from_client(
+            keyed((f"key {number % 3}", "plain"), codec=Codec.SNAPPY)
+        )
         if number % 7 == 6 and client.is_transactional:
             client.end(committed=number % 2 == 0)
         if number == 150:
@@ -66,8 +69,8 @@ def found_in(directory: Path) -> list[FoundBatch]:
     ]
 
 
-def test_kafka_reads_every_batch_that_is_left(directory: Path) -> None:
-    said = dump(files_of(directory, ".log"), "--deep-iteration", "--print-data-log")
+def test_kafka_reads_every_batch_that_is_left(kafka_tools: KafkaTools, directory: Path) -> None:
+    said = kafka_tools.dump(files_of(directory, ".log"), "--deep-iteration", "--print-data-log")
     assert "isvalid: false" not in said
     assert "Found" not in said  # bytes that are no batch
     batches = found_in(directory)
@@ -101,14 +104,14 @@ def test_kafka_reads_every_batch_that_is_left(directory: Path) -> None:
     assert len(keys) == len(set(keys)) == 57
 
 
-def test_indexes_belong_to_what_is_left(directory: Path) -> None:
+def test_indexes_belong_to_what_is_left(kafka_tools: KafkaTools, directory: Path) -> None:
     indexes = [*files_of(directory, ".index"), *files_of(directory, ".timeindex")]
-    said = dump(indexes, "--verify-index-only")
+    said = kafka_tools.dump(indexes, "--verify-index-only")
     said_more = [line for line in said.splitlines() if not line.startswith("Dumping")]
     assert [line for line in said_more if not line.endswith(".index is empty.")] == []
-    sane = dump(indexes, "--index-sanity-check")
+    sane = kafka_tools.dump(indexes, "--index-sanity-check")
     assert sane.count("passed sanity check") == len([p for p in indexes if p.stat().st_size])
-    dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
+    kafka_tools.dump([*files_of(directory, ".txnindex"), *files_of(directory, ".snapshot")])
 
 
 @pytest.mark.parametrize(
@@ -119,10 +122,10 @@ def test_indexes_belong_to_what_is_left(directory: Path) -> None:
     ],
 )
 def test_compacted_state_topics_are_decoded(
-    states: Path, topic: str, decoder: str, name: str
+    kafka_tools: KafkaTools, states: Path, topic: str, decoder: str, name: str
 ) -> None:
     logs = sorted((states / f"{topic}-0").glob("*.log"))
-    said = dump(logs, decoder, "--deep-iteration")
+    said = kafka_tools.dump(logs, decoder, "--deep-iteration")
     assert "isvalid: false" not in said
     assert "Found" not in said
     _, compacted, *later = [

@@ -26,7 +26,7 @@ async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open(torn: s
     """
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("before"))
+    partition.leader().append_from_client(batch("before"))
     await partition.flush()
     whole = Client(partition, is_transactional=True).make("torn off")
     set_base_offset(whole, 1, 0)
@@ -41,7 +41,7 @@ async def test_the_torn_batch_of_an_open_transaction_leaves_nothing_open(torn: s
     assert partition.log_end_offset == 1
     assert partition.open_transactions() == []
     assert partition.last_stable_offset == partition.high_watermark == 1
-    partition.append_from_client(batch("after"))
+    partition.leader().append_from_client(batch("after"))
     await partition.flush()
     assert partition.last_stable_offset == 2
 
@@ -53,10 +53,10 @@ async def test_sequences_go_on_after_the_records_before_them_were_deleted() -> N
     client = Client(partition)
     sent = client.make("one", "two")
     again = memoryview(bytearray(sent))
-    partition.append_from_client(sent)
+    partition.leader().append_from_client(sent)
     await partition.flush()
     await partition.maintenance.delete_before(2)
-    assert partition.append_from_client(again).is_duplicate
+    assert partition.leader().append_from_client(again).is_duplicate
     assert client.send("three").base_offset == 2
     client.make("never sent")
     with pytest.raises(KafkaError) as caught:
@@ -84,7 +84,7 @@ async def test_a_sequence_used_anew_after_an_abort_is_no_repeat_of_the_aborted_b
     assert appended.base_offset == 2
     client.end(committed=True, transaction_version=transaction_version)
     await partition.flush()
-    read = await partition.read(0, 10_000, read_committed=True)
+    read = await partition.leader().read(0, 10_000, read_committed=True)
     assert read.aborted == (AbortedTxn(1, 0),)
     assert partition.last_stable_offset == 4
 
@@ -110,7 +110,7 @@ async def test_a_transaction_that_is_open_at_a_checkpoint_is_open_after_it() -> 
     await partition.flush()
     partition = await machine.restart_after_kill()
     assert partition.last_stable_offset == partition.high_watermark == 5
-    read = await partition.read(0, 10_000, read_committed=True)
+    read = await partition.leader().read(0, 10_000, read_committed=True)
     assert read.aborted == (AbortedTxn(1, 0),)
 
 
@@ -138,7 +138,7 @@ async def test_records_and_the_aborted_transactions_among_them_agree_at_every_se
         last_offsets = _aborted_in(await read_all(partition))
         assert len(last_offsets) == 4
         for offset in range(partition.last_stable_offset):
-            read = await partition.read(offset, 150, read_committed=True)
+            read = await partition.leader().read(offset, 150, read_committed=True)
             headers = [header for header, _ in iter_batches(read.records)]
             wanted = tuple(
                 transaction
@@ -174,7 +174,7 @@ async def test_no_read_shows_more_than_what_is_applied() -> None:
     client = Client(partition, is_transactional=True)
     for number in range(20):
         if number % 3 == 0:
-            partition.append_from_client(batch("plain"))
+            partition.leader().append_from_client(batch("plain"))
         client.send("one")
         if number % 2:
             client.end(committed=bool(number % 4 == 1))
@@ -184,7 +184,7 @@ async def test_no_read_shows_more_than_what_is_applied() -> None:
         stable = partition.last_stable_offset
         assert stable <= min([partition.high_watermark, *open_from])
         if stable > 0:
-            read = await partition.read(0, 1 << 20, read_committed=True)
+            read = await partition.leader().read(0, 1 << 20, read_committed=True)
             headers = [header for header, _ in iter_batches(read.records)]
             assert headers[-1].next_offset <= stable
         await partition.flush()

@@ -5,7 +5,7 @@ A broken client can send them in a good header, and a setting may add up to one.
 
 import pytest
 
-from odradek.broker.partitions.reads import first_at
+from odradek.broker.partitions.by_time import first_at
 from odradek.broker.storage.config import INT64_MAX
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.protocol.batch import HEADER, read_header, set_crc
@@ -26,7 +26,7 @@ async def test_a_time_beyond_64_bits_does_not_end_the_log_cleaner(value: str | N
     """The batch could not be rewritten, and the error of `struct` ended the broker."""
     machine = compacted_machine(message_timestamp_after_max_ms=INT64_MAX)
     partition = await machine.start()
-    partition.append_from_client(beyond(("a", "1"), ("b", value)))
+    partition.leader().append_from_client(beyond(("a", "1"), ("b", value)))
     KeyedClient(partition).send(("a", "2"))
     await compact(partition)
     kept = await consume(partition)
@@ -37,11 +37,11 @@ async def test_a_time_beyond_64_bits_is_not_found() -> None:
     """It does not fit into a response."""
     machine = compacted_machine(message_timestamp_after_max_ms=INT64_MAX)
     partition = await machine.start()
-    partition.append_from_client(beyond(("a", "1"), ("b", "1")))
+    partition.leader().append_from_client(beyond(("a", "1"), ("b", "1")))
     KeyedClient(partition).send(("a", "2"))
     await partition.flush()
     await partition.maintenance.delete_before(1)
-    found = await first_at(partition, START_MS)
+    found = await first_at(partition.leader(), START_MS)
     assert found == TimestampOffset(timestamp_ms=START_MS, offset=2)
 
 

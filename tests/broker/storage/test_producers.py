@@ -4,17 +4,16 @@ import tracemalloc
 
 import pytest
 
-from odradek.broker.member_ids import FROM, member_id
+from odradek.broker.environment.work import whole
 from odradek.broker.storage.checkpoint import pack_entry, unpack_entry
-from odradek.broker.storage.producers import (
-    LOOKED_AT_MAX,
+from odradek.broker.storage.producer_entry import (
     WINDOW,
     BatchMetadata,
     EndedTransaction,
     ProducerEntry,
-    Producers,
 )
-from odradek.broker.work import whole
+from odradek.broker.storage.producers import LOOKED_AT_MAX, Producers
+from odradek.broker.values.member_ids import FROM, member_id
 from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader
 from odradek.protocol.errors import ErrorCode, KafkaError
 

@@ -6,8 +6,6 @@ from random import Random
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.protocol.batch import CRC_START, read_header, set_base_offset, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -22,6 +20,7 @@ from tests.broker.storage.replicas import (
 )
 from tests.broker.storage.samples import batch
 from tests.broker.storage.stories import recompute
+from tests.drawing import given, st
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk
 
@@ -186,7 +185,7 @@ async def test_an_epoch_in_which_nothing_was_written_gives_way_to_an_older_one()
     follower.append_replicated(b"".join(batches[:2]), now_ms=START_MS)
     follower.epochs.assign(7, follower.log_end_offset)  # it is elected, appends nothing
     await follower.sync()
-    await follower.save(follower.to_save())
+    await follower.saver.save(follower.to_save())
     follower.append_replicated(batches[2], now_ms=START_MS)
     assert await facts_of(follower) == await facts_of(leader.log)
     await follower.sync()
@@ -231,4 +230,4 @@ async def test_a_gap_is_known_after_a_restart() -> None:
         disk.kill()
         follower = await open_log(disk, same_boot=True)
         assert await contents(follower) == batches
-        await follower.save(follower.to_save())
+        await follower.saver.save(follower.to_save())

@@ -3,10 +3,8 @@
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from odradek.broker.env import inline
+from odradek.broker.environment.env import inline
 from odradek.broker.storage.config import MIB, Compression
 from odradek.broker.storage.decompressor import INLINE_MAX_BYTES, Decompressor
 from odradek.broker.storage.recompression import recompressed
@@ -14,6 +12,9 @@ from odradek.protocol.batch import Codec, crc_is_good, read_header, set_crc
 from odradek.protocol.compression import DECOMPRESSED_MAX_BYTES, compress
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, decode_batch, encode_batch
+from tests.drawing import given, st
+
+pytestmark = pytest.mark.slow
 
 FIELDS = (
     "base_offset",

@@ -53,8 +53,8 @@ async def contents(partition: Partition) -> tuple[object, ...]:
         partition.log_end_offset,
         end,
         await read_all(partition),
-        await partition.log.aborted(0, end),
-        [list(entry.batches) for entry in partition.producers()],
+        await partition.log.reader.aborted(0, end),
+        [list(entry.batches) for entry in partition.log.producers.entries.values()],
     )
 
 
@@ -67,13 +67,13 @@ async def test_five_batches_in_flight_are_recognised_after_a_kill() -> None:
         made = [client.make(f"{n}", "more") for n in range(5)]
         as_sent = [bytes(sent) for sent in made]
         for sent in made:
-            partition.append_from_client(sent)
+            partition.leader().append_from_client(sent)
         await partition.flush()
         if with_checkpoint:
             await partition.checkpoint()
         partition = await machine.restart_after_kill()
         for number, data in enumerate(as_sent):
-            answer = partition.append_from_client(memoryview(bytearray(data)))
+            answer = partition.leader().append_from_client(memoryview(bytearray(data)))
             assert answer.is_duplicate
             assert answer.base_offset == 2 * number
         assert partition.log_end_offset == 10
@@ -84,7 +84,7 @@ async def test_what_is_known_to_be_on_disk_is_not_read_again() -> None:
     partition = await filled(machine, 3000)
     stored_bytes = partition.log.size_bytes
     await partition.checkpoint()
-    partition.append_from_client(batch("after the checkpoint"))
+    partition.leader().append_from_client(batch("after the checkpoint"))
     await partition.flush()
     disk = machine.disk
     disk.kill()
@@ -103,7 +103,7 @@ async def test_what_is_known_to_be_on_disk_is_not_read_again() -> None:
 async def test_a_torn_tail_is_cut_off_and_appending_goes_on() -> None:
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("whole"))
+    partition.leader().append_from_client(batch("whole"))
     await partition.flush()
     torn = batch("torn")
     set_base_offset(torn, 1, 0)
@@ -112,9 +112,9 @@ async def test_a_torn_tail_is_cut_off_and_appending_goes_on() -> None:
         file.append(torn[:size_bytes])
         partition = await machine.restart_after_kill()
         assert partition.log_end_offset == 1
-        assert "bytes cut off" in machine.partitions.recovered
+        assert "bytes cut off" in machine.partitions.recovery_summary
         assert not kept_files(machine)
-    partition.append_from_client(batch("next"))
+    partition.leader().append_from_client(batch("next"))
     await partition.flush()
     partition = await machine.restart_after_power_loss()
     assert len(await read_all(partition)) == 2
@@ -124,7 +124,7 @@ async def test_bytes_left_behind_by_an_older_tail_are_not_taken_for_batches() ->
     """They are whole and their CRC is good, but their offset is not the next one."""
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("one"))
+    partition.leader().append_from_client(batch("one"))
     await partition.flush()
     stale = batch("stale")
     set_base_offset(stale, 7, 0)
@@ -144,7 +144,7 @@ async def test_a_segment_that_a_crash_left_empty_is_used() -> None:
     await partition.flush()
     partition = await machine.restart_after_kill()
     assert partition.log.active.base_offset == base
-    partition.append_from_client(batch("first in it"))
+    partition.leader().append_from_client(batch("first in it"))
     await partition.flush()
     partition = await machine.restart()
     assert partition.log_end_offset == base + 1
@@ -199,7 +199,7 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint(
     silent = Client(partition, producer_id=6)
     silent.send("soon deleted")
     while partition.log.segments[-1].base_offset <= 40:
-        partition.append_from_client(batch("more"))
+        partition.leader().append_from_client(batch("more"))
     await partition.flush()
     await partition.maintenance.delete_before(partition.log.active.base_offset)
     assert all(header.producer_id != 6 for header, _ in await read_all(partition))
@@ -208,7 +208,7 @@ async def test_producers_outlive_their_records_even_without_a_checkpoint(
         machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
     silent.partition = partition = await machine.start()
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(
+        partition.leader().append_from_client(
             batch(producer_id=6, producer_epoch=0, base_sequence=silent.sequence + 1)
         )
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -223,7 +223,7 @@ async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None
     silent = Client(partition, producer_id=6)
     silent.send("soon deleted")
     while partition.log.segments[-1].base_offset <= 40:
-        partition.append_from_client(batch("more"))
+        partition.leader().append_from_client(batch("more"))
     await partition.flush()
     await partition.maintenance.delete_before(partition.log.active.base_offset)
     for _ in range(3):
@@ -231,7 +231,7 @@ async def test_recovery_keeps_the_snapshots_that_it_may_need_once_more() -> None
         machine.disk.remove(f"{PARTITION_DIRECTORY}/checkpoint")
         partition = await machine.start()
         assert all(header.producer_id != 6 for header, _ in await read_all(partition))
-        assert 6 in {entry.producer_id for entry in partition.producers()}
+        assert 6 in partition.log.producers.entries
 
 
 async def test_a_snapshot_from_beyond_the_end_is_removed_for_good() -> None:
@@ -305,10 +305,10 @@ async def test_a_full_disk_does_not_keep_a_log_from_being_opened() -> None:
     partition = await machine.restart_after_kill()
     assert partition.log_end_offset == 36
     with pytest.raises(KafkaError) as caught:
-        partition.append_from_client(batch("no room"))
+        partition.leader().append_from_client(batch("no room"))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     machine.disk.capacity_bytes = None
-    partition.append_from_client(batch("room"))
+    partition.leader().append_from_client(batch("room"))
     await partition.flush()
     assert partition.log_end_offset == 37
 
@@ -320,7 +320,7 @@ async def test_a_crash_while_opening_is_not_taken_for_a_clean_stop() -> None:
     await machine.stop()
     assert machine.disk.exists(f"{DIRECTORY}/clean-shutdown")
     partition = await machine.start()
-    partition.append_from_client(batch())
+    partition.leader().append_from_client(batch())
     await partition.flush()
     machine.disk.crash()
     assert not machine.disk.exists(f"{DIRECTORY}/clean-shutdown")
@@ -328,19 +328,20 @@ async def test_a_crash_while_opening_is_not_taken_for_a_clean_stop() -> None:
     with pytest.raises(OSError, match="Input/output"):
         await machine.start()
     await machine.restart_after_power_loss()
-    assert "after a crash" in machine.partitions.recovered
+    assert "after a crash" in machine.partitions.recovery_summary
 
 
 async def test_a_stop_that_could_not_flush_everything_is_not_a_clean_one() -> None:
     """KAFKA-13315."""
     machine = Machine(config=CONFIG)
     partition = await filled(machine)
-    partition.append_from_client(batch())
+    partition.leader().append_from_client(batch())
     machine.disk.fail("fsync", errno.EIO)
     await machine.stop()
     assert not machine.disk.exists(f"{DIRECTORY}/clean-shutdown")
 
 
+@pytest.mark.slow
 async def test_a_power_failure_while_stopping_loses_nothing() -> None:
     for operation in range(100):
         machine = Machine(config=CONFIG)
@@ -375,17 +376,17 @@ async def test_a_leader_epoch_begins_where_the_log_ended_when_it_was_opened() ->
     end = partition.log_end_offset
     machine.disk.crash()
     partition = await machine.start(leader_epoch=3)
-    assert partition.offset_for_leader_epoch(0) == (0, end)
-    assert partition.offset_for_leader_epoch(3) == (3, end)
+    assert partition.log.epochs.end_offset(0, partition.log_end_offset) == (0, end)
+    assert partition.log.epochs.end_offset(3, partition.log_end_offset) == (3, end)
     machine.disk.crash()
     partition = await machine.start(leader_epoch=4)
-    partition.append_from_client(batch())
+    partition.leader().append_from_client(batch())
     await partition.flush()
     machine.disk.crash()
     partition = await machine.start(leader_epoch=5)
-    assert partition.offset_for_leader_epoch(0) == (0, end)
-    assert partition.offset_for_leader_epoch(4) == (4, end + 1)
-    assert partition.offset_for_leader_epoch(5) == (5, end + 1)
+    assert partition.log.epochs.end_offset(0, partition.log_end_offset) == (0, end)
+    assert partition.log.epochs.end_offset(4, partition.log_end_offset) == (4, end + 1)
+    assert partition.log.epochs.end_offset(5, partition.log_end_offset) == (5, end + 1)
 
 
 async def test_opening_a_log_that_was_closed_cleanly_writes_nothing() -> None:
@@ -401,6 +402,7 @@ async def test_opening_a_log_that_was_closed_cleanly_writes_nothing() -> None:
     assert machine.disk.operations <= before + mark_and_parent
 
 
+@pytest.mark.slow
 async def test_a_name_in_the_page_cache_is_on_disk_before_recovery_removes_what_it_replaces() -> (
     None
 ):
@@ -416,11 +418,11 @@ async def test_a_name_in_the_page_cache_is_on_disk_before_recovery_removes_what_
                 leader.send()
             log = leader.log
             await log.sync()
-            await log.save(log.to_save())
+            await log.saver.save(log.to_save())
             log.begin_at(log.segments[2].base_offset)
             disk.power_off_at(disk.operations + 4)
             with until_power_off():
-                await log.save(log.to_save())
+                await log.saver.save(log.to_save())
             assert disk.journal[-1].startswith("rename")
             disk.kill()
             disk.power_off_at(disk.operations + failed_at)

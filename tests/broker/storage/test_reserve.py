@@ -78,11 +78,11 @@ async def test_a_full_disk_is_one_line_in_the_log_and_room_again_another(
     full.fill(100)
     made = client.make("a" * 50)
     for _ in range(100):
-        assert refused(lambda: partition.append_from_client(memoryview(bytearray(made))))
+        assert refused(lambda: partition.leader().append_from_client(memoryview(bytearray(made))))
         await trio.sleep(LOOK_SECONDS / 10)
     full.real.capacity_bytes = None
     await trio.sleep(LOOK_SECONDS)
-    assert partition.append_from_client(made).base_offset == 0
+    assert partition.leader().append_from_client(made).base_offset == 0
     assert [record.message.partition(":")[0] for record in caplog.records] == [
         f"the disk of {DIRECTORY} is full",
         f"the disk of {DIRECTORY} has room again",
@@ -124,7 +124,7 @@ async def test_nobody_appends_into_the_reserve(autojump_clock: trio.testing.Mock
     before = full.real.used_bytes
     for _ in range(10):
         await trio.sleep(LOOK_SECONDS)
-        assert refused(lambda: partition.append_from_client(batch("b")))
+        assert refused(lambda: partition.leader().append_from_client(batch("b")))
     with pytest.raises(OSError, match="No space"):
         await full.partitions.create("more", TOPIC_ID, 0, CONFIG)
     assert full.real.used_bytes == before
@@ -148,7 +148,7 @@ async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_refuses_writ
         full.fill()
         partition = client.partition = await full.start()
         assert await read_all(partition) == expected
-        assert refused(partial(partition.append_from_client, batch("refused")))
+        assert refused(partial(partition.leader().append_from_client, batch("refused")))
     full.real.capacity_bytes = None
     await trio.sleep(LOOK_SECONDS)
     assert client.send("taken").base_offset == 100
@@ -176,14 +176,14 @@ async def test_a_disk_may_be_full_at_any_operation_and_nothing_is_lost(
                 client.sequence = sequence
                 count += 1
             else:
-                await partition.flushed(partition.log_end_offset)
+                await partition.leader().wait_committed(partition.log_end_offset)
                 acknowledged = partition.log_end_offset
-            if number % 10 == 9 and partition.has_open_transaction(1):
+            if number % 10 == 9 and partition.log.producers.has_open_transaction(1):
                 count += refused(lambda: clients[1].end(committed=True))
             if number % 7 == 0:
                 await partition.checkpoint()
             if number % 20 == 19:
-                await partition.enforce_retention()
+                await partition.maintenance.enforce_retention()
         before = await read_all(partition)
         assert partition.log.failure is None
         full.real.capacity_bytes = None

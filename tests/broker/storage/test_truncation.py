@@ -6,8 +6,6 @@ from random import Random
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from odradek.broker.storage.checkpoint import read_checkpoint
 from odradek.broker.storage.log import Log
@@ -23,8 +21,11 @@ from tests.broker.storage.replicas import (
     stable_offsets,
 )
 from tests.broker.storage.stories import KEEPING, crash
+from tests.drawing import given, st
 from tests.fakes.clock import START_MS
 from tests.fakes.disk import FakeDisk, until_power_off
+
+pytestmark = pytest.mark.slow
 
 
 async def filled(disk: FakeDisk, random: Random, *, step_count: int, checkpoint_at: int) -> Leader:
@@ -39,7 +40,7 @@ async def filled(disk: FakeDisk, random: Random, *, step_count: int, checkpoint_
 
 async def checkpoint(log: Log) -> None:
     await log.sync()
-    await log.save(log.to_save())
+    await log.saver.save(log.to_save())
 
 
 def below(batches: list[bytes], offset: int) -> list[bytes]:
@@ -69,7 +70,6 @@ def shortened(facts: tuple[object, ...]) -> tuple[object, ...]:
 
 
 @given(st.integers(0, 1 << 32), st.integers(0, 60), st.floats(0, 1), st.floats(0, 1))
-@settings(max_examples=200)
 def test_a_truncated_log_never_had_what_was_cut_off(
     seed: int, step_count: int, cut_at: float, checkpoint_at: float
 ) -> None:
@@ -197,9 +197,9 @@ async def test_a_transaction_whose_marker_is_cut_off_is_open_again(committed: bo
     leader.send()
     await truncate(leader.log, 2, now_ms=START_MS)
     assert leader.log.producers.first_unstable_offset == 0
-    assert await leader.log.aborted(0, 2) == ()
+    assert await leader.log.reader.aborted(0, 2) == ()
     leader.end(1, committed=not committed)
-    assert len(await leader.log.aborted(0, 3)) == committed
+    assert len(await leader.log.reader.aborted(0, 3)) == committed
     await check_cut(leader.log, await contents(leader.log))
 
 
@@ -324,9 +324,9 @@ async def test_readers_wait_for_no_truncation_and_see_whole_batches() -> None:
         nonlocal reads
         while not done:
             offset = random.randrange(end)
-            data, _ = await log.read(offset, 400, to_offset=end, min_one=True)
+            data, _ = await log.reader.read(offset, 400, to_offset=end, min_one=True)
             assert bytes(data) in b"".join(kept)
-            await log.aborted(offset, end)
+            await log.reader.aborted(offset, end)
             reads += 1
 
     with trio.fail_after(60):

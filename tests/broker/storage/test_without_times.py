@@ -3,8 +3,8 @@
 import pytest
 
 from odradek.broker.inspect.repair import repair, survey_log
+from odradek.broker.partitions.by_time import largest
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.reads import largest
 from odradek.broker.storage.compaction.plan import plan
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.timestamps import TimestampOffset
@@ -23,12 +23,12 @@ def machine_with_retention() -> Machine:
 
 async def append(partition: Partition, timestamp_ms: int, count: int = 12) -> None:
     for number in range(count):
-        partition.append_from_client(batch(f"{number:04}", timestamp_ms=timestamp_ms))
+        partition.leader().append_from_client(batch(f"{number:04}", timestamp_ms=timestamp_ms))
     await partition.flush()
 
 
 async def remaining(partition: Partition) -> int:
-    await partition.enforce_retention()
+    await partition.maintenance.enforce_retention()
     return partition.log_end_offset - partition.log_start_offset
 
 
@@ -53,7 +53,7 @@ async def test_records_without_a_timestamp_are_as_old_as_the_last_append_to_thei
     await append(partition, -1, count=11)
     count = len(partition.log.segments)
     machine.clock.advance(RETENTION_MS - 1)
-    partition.append_from_client(batch("later", timestamp_ms=-1))
+    partition.leader().append_from_client(batch("later", timestamp_ms=-1))
     await partition.flush()
     assert len(partition.log.segments) == count
     machine.clock.advance(2)
@@ -84,7 +84,9 @@ async def test_compaction_does_not_make_records_without_a_timestamp_younger() ->
     machine = compacted_machine(is_limited=True, retention_ms=RETENTION_MS)
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed((f"{number % 3}", f"{number}"), timestamp_ms=-1))
+        partition.leader().append_from_client(
+            keyed((f"{number % 3}", f"{number}"), timestamp_ms=-1)
+        )
     machine.clock.advance(RETENTION_MS - 1)
     await compact(partition)
     assert await remaining(partition) == 30
@@ -98,7 +100,9 @@ async def test_records_without_a_timestamp_wait_for_the_compaction_lag() -> None
     machine = compacted_machine(min_compaction_lag_ms=RETENTION_MS)
     partition = await machine.start()
     for number in range(30):
-        partition.append_from_client(keyed((f"{number % 3}", f"{number}"), timestamp_ms=-1))
+        partition.leader().append_from_client(
+            keyed((f"{number % 3}", f"{number}"), timestamp_ms=-1)
+        )
     partition.log.roll()
 
     def planned() -> int:
@@ -133,7 +137,7 @@ async def test_a_timestamp_before_1970_is_stored() -> None:
     """It was refused with INVALID_TIMESTAMP; Kafka stores it."""
     machine = Machine()
     partition = await machine.start()
-    partition.append_from_client(batch("moon", timestamp_ms=BEFORE_1970))
+    partition.leader().append_from_client(batch("moon", timestamp_ms=BEFORE_1970))
     await partition.flush()
     ((header, _),) = await read_all(partition)
     assert header.base_timestamp == header.max_timestamp == BEFORE_1970
@@ -144,13 +148,13 @@ async def test_a_timestamp_before_1970_is_stored() -> None:
 async def test_the_largest_timestamp_of_records_without_one_is_that_of_the_first_record() -> None:
     machine = Machine()
     partition = await machine.start()
-    assert await largest(partition) is None
+    assert await largest(partition.leader()) is None
     await append(partition, -1, count=3)
-    assert await largest(partition) == TimestampOffset(timestamp_ms=-1, offset=0)
+    assert await largest(partition.leader()) == TimestampOffset(timestamp_ms=-1, offset=0)
     await partition.maintenance.delete_before(2)
-    assert await largest(partition) == TimestampOffset(timestamp_ms=-1, offset=2)
+    assert await largest(partition.leader()) == TimestampOffset(timestamp_ms=-1, offset=2)
     await append(partition, START_MS, count=2)
-    assert await largest(partition) == TimestampOffset(timestamp_ms=START_MS, offset=3)
+    assert await largest(partition.leader()) == TimestampOffset(timestamp_ms=START_MS, offset=3)
 
 
 async def test_only_timestamps_before_1970_have_no_largest_one() -> None:
@@ -158,7 +162,7 @@ async def test_only_timestamps_before_1970_have_no_largest_one() -> None:
     machine = Machine()
     partition = await machine.start()
     await append(partition, BEFORE_1970)
-    assert await largest(partition) is None
+    assert await largest(partition.leader()) is None
 
 
 async def test_a_file_knows_when_it_was_written_last() -> None:

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.admission import Admission, CoordinatorAnswer, Verdict
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import ID, P0, P1, P2, Marker, World
 

@@ -320,6 +320,7 @@ async def _init_as_other(world: World) -> None:
     assert await world.init(client=OTHER) == producer(1001, 0)
 
 
+@pytest.mark.slow
 async def test_ten_thousand_ids_expire_in_batches_that_fit(world: World) -> None:
     """KAFKA-13099: one batch of tombstones for all was larger than a message may be."""
     long = "x" * 2_000
@@ -358,6 +359,7 @@ async def test_a_first_init_that_failed_leaves_nothing_that_would_have_to_expire
     assert list(world.coordinator.transactions()) == []
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_transactions(world: World) -> None:
     """Redpanda #18198: what is remembered is per id, not per transaction."""
     me = await world.init()
@@ -366,7 +368,7 @@ async def test_memory_does_not_grow_with_transactions(world: World) -> None:
         me = await world.commit(me)
         await trio.sleep(90)
     ledger = world.coordinator._ledger
-    assert len(ledger.timeouts) + len(ledger.expirations) <= 2
+    assert len(ledger.deadlines.timeouts) + len(ledger.deadlines.expirations) <= 2
     assert len(ledger.tenure_of(ID).owners) == 1
 
 

@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.txn.groups import MemberRefused
 from odradek.broker.txn.transaction import State
+from odradek.broker.txn.transaction_group import MemberRefused
 from odradek.protocol.errors import ErrorCode
-from tests.broker.txn.test_groups import (
+from tests.broker.txn.test_transaction_group import (
     NAMES,
     begin,
     begun,

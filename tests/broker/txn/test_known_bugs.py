@@ -327,7 +327,7 @@ async def test_a_time_out_of_the_last_epoch_does_not_make_it_negative(fresh: Wor
     await fresh.add(producer(7, 32_766), P0)
     await trio.sleep(61)
     assert fresh.state is State.COMPLETE_ABORT
-    assert fresh.transaction.assigned == producer(1000, 0)
+    assert fresh.transaction.assigned_producer == producer(1000, 0)
     assert await fresh.abort(producer(7, 32_766)) == producer(1000, 0)
     fresh.stop()
 
@@ -340,7 +340,7 @@ async def test_the_change_of_producer_id_survives_a_crash_in_the_middle(fresh: W
     await fresh.crash()
     fresh.markers.release()
     await fresh.settled()
-    assert fresh.transaction.assigned == producer(1000, 0)
+    assert fresh.transaction.assigned_producer == producer(1000, 0)
     assert {marker.producer_id for marker in fresh.markers.written} == {7}
     assert await fresh.commit(producer(7, 32_766)) == producer(1000, 0)
     fresh.stop()

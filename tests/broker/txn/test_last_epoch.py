@@ -24,6 +24,8 @@ from tests.broker.txn.world import (
     producer,
 )
 
+pytestmark = pytest.mark.slow
+
 CONFIG = TransactionConfig(
     transaction_state_log_num_partitions=1,
     transaction_two_phase_commit_enable=True,
@@ -54,9 +56,8 @@ async def time_out(world: World, me: ProducerIdAndEpoch, version: int) -> None:
 
 
 async def disconnect(world: World, me: ProducerIdAndEpoch, version: int) -> None:
-    assert world.coordinator.presence is not None
     seat = world.coordinator.presence.seat()
-    seat.saw(ID, me, CLIENT)
+    seat.note_served(ID, me, CLIENT)
     seat.leave(is_gone=True)
     await world.settled()
 

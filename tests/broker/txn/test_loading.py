@@ -6,13 +6,11 @@ from uuid import UUID
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import encode_batch
 from odradek.protocol.state_topics import (
@@ -22,6 +20,7 @@ from odradek.protocol.state_topics import (
 )
 from tests.broker.txn.test_store import ONE, transactions
 from tests.broker.txn.world import CLIENT, refused
+from tests.drawing import given, st
 from tests.fakes.state_partition import FakeStatePartition
 from tests.protocol.messages import messages
 
@@ -52,7 +51,6 @@ def same(value: bytes) -> None:
 @pytest.mark.parametrize("version", [0, 1])
 def test_every_version_with_any_tags_is_decoded_as_declared(version: int) -> None:
     @given(stored=messages(TransactionLogValue, version))
-    @settings(max_examples=200, deadline=None)
     def check(stored: TransactionLogValue) -> None:
         same(encode_value(stored, version))
 
@@ -67,7 +65,6 @@ def test_what_we_write_takes_the_fast_way(transaction: TransactionMetadata) -> N
 
 
 @given(many_partitions)
-@settings(deadline=None)
 def test_many_topics_and_partitions_are_counted_in_more_than_a_byte(
     partitions: tuple[PartitionsSchema, ...],
 ) -> None:
@@ -108,7 +105,6 @@ def test_whatever_is_damaged_is_refused_in_the_same_words() -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
 def test_any_bytes_in_any_place_are_refused_or_read_alike(data: st.DataObject) -> None:
     value = full_value()
     start = data.draw(st.integers(17, len(value)))

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.markers import Debt, Markers
 from odradek.broker.txn.narrator import Narrator
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from odradek.broker.repeats import CAUSES_MAX
+from odradek.broker.environment.repeats import CAUSES_MAX
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import CLIENT, ID, OTHER, P0, World, producer, refused

@@ -45,8 +45,8 @@ NEXT = producer(7, 6)
 def test_a_producer_is_gone_with_its_last_connection() -> None:
     doors = Doors()
     first, second = doors.open(2)
-    first.saw("a", ME, CLIENT, begins=True)
-    second.saw("a", ME, CLIENT)
+    first.note_served("a", ME, CLIENT, begins=True)
+    second.note_served("a", ME, CLIENT)
     first.leave(is_gone=True)
     assert doors.gone == []
     second.leave(is_gone=True)
@@ -57,11 +57,10 @@ def test_a_producer_is_gone_with_its_last_connection() -> None:
 async def test_a_member_of_a_transaction_group_may_disconnect(watched: World) -> None:
     for name, state in (("{g}.a", State.ONGOING), ("{}.a", State.COMPLETE_ABORT)):
         presence = watched.coordinator.presence
-        assert presence is not None
         me = await watched.init(transactional_id=name)
         await watched.add(me, P0, transactional_id=name)
         seat = presence.seat()
-        seat.saw(name, me, CLIENT)
+        seat.note_served(name, me, CLIENT)
         seat.leave(is_gone=True)
         await trio.testing.wait_all_tasks_blocked()
         assert watched.coordinator.describe(name).state is state, name
@@ -70,7 +69,7 @@ async def test_a_member_of_a_transaction_group_may_disconnect(watched: World) ->
 def test_a_connection_that_was_never_used_for_it_says_nothing() -> None:
     doors = Doors()
     first, second = doors.open(2)
-    first.saw("a", ME, CLIENT, begins=True)
+    first.note_served("a", ME, CLIENT, begins=True)
     second.leave(is_gone=True)
     assert doors.gone == []
 
@@ -78,9 +77,9 @@ def test_a_connection_that_was_never_used_for_it_says_nothing() -> None:
 def test_the_epoch_that_it_has_now_is_the_one_that_is_gone() -> None:
     doors = Doors()
     first, second = doors.open(2)
-    first.saw("a", ME, CLIENT, begins=True)
-    second.saw("a", NEXT, CLIENT)
-    first.saw("a", ME, CLIENT)  # an answer that took longer
+    first.note_served("a", ME, CLIENT, begins=True)
+    second.note_served("a", NEXT, CLIENT)
+    first.note_served("a", ME, CLIENT)  # an answer that took longer
     second.leave(is_gone=True)
     first.leave(is_gone=True)
     assert doors.gone == [("a", NEXT)]
@@ -89,8 +88,8 @@ def test_the_epoch_that_it_has_now_is_the_one_that_is_gone() -> None:
 def test_the_connections_of_an_instance_before_do_not_matter_any_more() -> None:
     doors = Doors()
     old, new = doors.open(2)
-    old.saw("a", ME, CLIENT, begins=True)
-    new.saw("a", NEXT, OTHER, begins=True)
+    old.note_served("a", ME, CLIENT, begins=True)
+    new.note_served("a", NEXT, OTHER, begins=True)
     old.leave(is_gone=True)
     assert doors.gone == []
     new.leave(is_gone=True)
@@ -100,8 +99,8 @@ def test_the_connections_of_an_instance_before_do_not_matter_any_more() -> None:
 def test_an_instance_that_is_gone_is_not_held_by_the_connection_of_the_one_before() -> None:
     doors = Doors()
     old, new = doors.open(2)
-    old.saw("a", ME, CLIENT, begins=True)
-    new.saw("a", NEXT, OTHER, begins=True)
+    old.note_served("a", ME, CLIENT, begins=True)
+    new.note_served("a", NEXT, OTHER, begins=True)
     new.leave(is_gone=True)
     assert doors.gone == [("a", NEXT)]
     assert len(doors.presence) == 0
@@ -110,8 +109,8 @@ def test_an_instance_that_is_gone_is_not_held_by_the_connection_of_the_one_befor
 def test_a_start_that_is_answered_late_does_not_take_the_place_of_a_newer_one() -> None:
     doors = Doors()
     old, new = doors.open(2)
-    new.saw("a", NEXT, OTHER, begins=True)
-    old.saw("a", ME, CLIENT, begins=True)
+    new.note_served("a", NEXT, OTHER, begins=True)
+    old.note_served("a", ME, CLIENT, begins=True)
     old.leave(is_gone=True)
     assert doors.gone == []
     new.leave(is_gone=True)
@@ -121,7 +120,7 @@ def test_a_start_that_is_answered_late_does_not_take_the_place_of_a_newer_one() 
 def test_a_connection_that_the_broker_closes_says_nothing_about_its_producer() -> None:
     doors = Doors()
     (seat,) = doors.open(1)
-    seat.saw("a", ME, CLIENT, begins=True)
+    seat.note_served("a", ME, CLIENT, begins=True)
     seat.leave(is_gone=False)
     assert doors.gone == []
     assert len(doors.presence) == 0
@@ -131,7 +130,7 @@ def test_what_is_served_after_its_connection_has_ended_is_not_seen() -> None:
     doors = Doors()
     (seat,) = doors.open(1)
     seat.leave(is_gone=True)
-    seat.saw("a", ME, CLIENT, begins=True)
+    seat.note_served("a", ME, CLIENT, begins=True)
     assert len(doors.presence) == 0
 
 
@@ -139,7 +138,7 @@ def test_one_connection_of_many_producers_takes_them_all_with_it() -> None:
     doors = Doors()
     (seat,) = doors.open(1)
     for name in "abc":
-        seat.saw(name, ME, CLIENT, begins=True)
+        seat.note_served(name, ME, CLIENT, begins=True)
     seat.leave(is_gone=True)
     assert doors.gone == [("a", ME), ("b", ME), ("c", ME)]
 
@@ -148,12 +147,36 @@ def test_one_connection_of_many_producers_takes_them_all_with_it() -> None:
 
 
 def a_seat(world: World) -> Seat:
-    assert world.coordinator.presence is not None
     return world.coordinator.presence.seat()
 
 
 async def test_nobody_is_watched_without_the_setting(world: World) -> None:
-    assert world.coordinator.presence is None
+    a_seat(world).note_served(ID, ME, CLIENT, begins=True)
+    assert len(world.coordinator.presence) == 0
+
+
+async def test_the_setting_counts_for_producers_that_were_there_when_it_was_turned_on(
+    world: World,
+) -> None:
+    seat = a_seat(world)
+    me = await world.init()
+    seat.note_served(ID, me, CLIENT, begins=True)
+    world.coordinator.presence.turn(True)
+    await world.add(me, P0)
+    seat.note_served(ID, me, CLIENT)
+    seat.leave(is_gone=True)
+    assert await world.settled() is State.COMPLETE_ABORT
+
+
+async def test_no_producer_is_watched_after_the_setting_was_turned_off(watched: World) -> None:
+    seat = a_seat(watched)
+    me = await watched.init()
+    seat.note_served(ID, me, CLIENT, begins=True)
+    await watched.add(me, P0)
+    watched.coordinator.presence.turn(False)
+    watched.coordinator.presence.turn(True)
+    seat.leave(is_gone=True)
+    assert await watched.settled() is State.ONGOING
 
 
 async def test_an_open_transaction_ends_with_its_producers_last_connection(
@@ -162,7 +185,7 @@ async def test_an_open_transaction_ends_with_its_producers_last_connection(
     caplog.set_level("INFO")
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     await trio.sleep(2)
     seat.leave(is_gone=True)
@@ -183,13 +206,13 @@ async def test_an_open_transaction_ends_with_its_producers_last_connection(
 async def test_what_is_not_open_is_not_touched(watched: World) -> None:
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     seat.leave(is_gone=True)
     assert await watched.settled() is State.EMPTY
     seat = a_seat(watched)
     await watched.add(me, P0)
     told = await watched.commit(me)
-    seat.saw(ID, told, CLIENT)
+    seat.note_served(ID, told, CLIENT)
     seat.leave(is_gone=True)
     assert await watched.settled() is State.COMPLETE_COMMIT
     await watched.add(told, P0)
@@ -198,7 +221,7 @@ async def test_what_is_not_open_is_not_touched(watched: World) -> None:
 async def test_a_producer_that_is_back_with_a_new_epoch_is_not_aborted(watched: World) -> None:
     old, new = a_seat(watched), a_seat(watched)
     me = await watched.init()
-    old.saw(ID, me, CLIENT, begins=True)
+    old.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     watched.log.hold()
     watched.nursery.start_soon(watched.init)  # it fences itself, and that is being written ...
@@ -208,7 +231,7 @@ async def test_a_producer_that_is_back_with_a_new_epoch_is_not_aborted(watched: 
     watched.log.release()
     assert await watched.settled() is State.EMPTY
     following = watched.transaction.current
-    new.saw(ID, following, CLIENT, begins=True)
+    new.note_served(ID, following, CLIENT, begins=True)
     await watched.add(following, P1)
     assert await watched.settled() is State.ONGOING
     bump = watched.transaction.bump
@@ -221,7 +244,7 @@ async def test_a_producer_that_comes_back_while_it_is_aborted_waits_for_the_abor
 ) -> None:
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     watched.markers.hold()
     seat.leave(is_gone=True)
@@ -236,7 +259,7 @@ async def test_a_producer_that_comes_back_while_it_is_aborted_waits_for_the_abor
 async def test_what_is_being_written_when_it_goes_is_waited_for(watched: World) -> None:
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     watched.log.hold()
     watched.nursery.start_soon(watched.add, me, P0)
     await trio.testing.wait_all_tasks_blocked()
@@ -249,7 +272,7 @@ async def test_what_is_being_written_when_it_goes_is_waited_for(watched: World) 
 async def test_an_abort_that_the_log_refuses_is_tried_again(watched: World) -> None:
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     watched.log.append_errors.extend([ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
     seat.leave(is_gone=True)
@@ -261,7 +284,7 @@ async def test_an_abort_that_the_log_refuses_is_tried_again(watched: World) -> N
 async def test_a_prepared_producer_may_be_away(watched: World) -> None:
     seat = a_seat(watched)
     me = (await watched.prepare_anew()).producer
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     seat.leave(is_gone=True)
     await trio.sleep(24 * 3600)
@@ -273,7 +296,7 @@ async def test_a_producer_of_a_partition_that_went_elsewhere_is_not_ours_to_abor
 ) -> None:
     seat = a_seat(watched)
     me = await watched.init()
-    seat.saw(ID, me, CLIENT, begins=True)
+    seat.note_served(ID, me, CLIENT, begins=True)
     await watched.add(me, P0)
     watched.coordinator.unload(0)
     seat.leave(is_gone=True)
@@ -295,7 +318,7 @@ async def test_a_producer_that_goes_at_the_last_epoch(nursery: trio.Nursery, epo
     )
     seat, me = a_seat(world), producer(me.producer_id, epoch)
     await world.add(me, P0)
-    seat.saw(ID, me, CLIENT)
+    seat.note_served(ID, me, CLIENT)
     seat.leave(is_gone=True)
     assert await world.settled() is State.COMPLETE_ABORT
     following = await world.init()

@@ -13,19 +13,22 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.topic_partition import TopicIdPartition
+from odradek.broker.coordination.state_partition import StatePartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.store import encode
-from odradek.broker.txn.tenure import Entry
+from odradek.broker.txn.tenure import Entry, TransactionTenure
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     ProducerIdAndEpoch,
     State,
     TransactionMetadata,
 )
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.txn.test_state_table import PREVIOUS_STATES, STATES
 from tests.broker.txn.world import CLIENT, Marker, ModelLeaders, World, producer
+
+pytestmark = pytest.mark.slow
 
 STEPS = 150
 CONFIG = TransactionConfig(
@@ -88,19 +91,24 @@ class Walk(World):
 
     async def start_unloaded(self) -> None:
         await super().start_unloaded()
-        ledger = self.coordinator._ledger
-        apply, take_up = ledger._apply, ledger._take_up
+        tenures = self.coordinator._ledger._tenures
+        begin = tenures._begin
 
-        def watched_apply(entry: Entry, after: TransactionMetadata) -> None:
-            self.check_change(entry, after)
-            apply(entry, after)
+        def watched(partition: StatePartition, name: str) -> TransactionTenure:
+            tenure = begin(partition, name)
+            apply = tenure.apply
 
-        def watched_take_up(entry: Entry) -> None:
-            self.check_identity(entry.transactional_id, entry.transaction)
-            take_up(entry)
+            def watched_apply(entry: Entry, after: TransactionMetadata) -> None:
+                if not tenure.is_loaded:
+                    self.check_identity(entry.transactional_id, after)
+                elif after.state is not State.DEAD:
+                    self.check_change(entry, after)
+                apply(entry, after)
 
-        ledger._apply = watched_apply  # type: ignore[method-assign]
-        ledger._take_up = watched_take_up  # type: ignore[method-assign]
+            tenure.apply = watched_apply  # type: ignore[method-assign]
+            return tenure
+
+        tenures._begin = watched
 
     # What must hold
 
@@ -335,7 +343,7 @@ async def test_nothing_that_must_hold_is_broken(
             for index, transactional_id in enumerate(IDS)
         ]
         walk.log.append_records(batches)
-        await walk.log.flushed(len(batches))
+        await walk.log.wait_committed(len(batches))
         walk.clients = [
             Client(transactional_id, producer(index, first_epoch), 2)
             for index, transactional_id in enumerate(IDS)

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import trio
 
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.tenure import PARTITION_BYTES, size_of
 from odradek.broker.txn.transaction import State
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.txn.world import P0, P1, World, refused
 

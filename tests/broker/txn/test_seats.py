@@ -10,10 +10,10 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, RequestContext
-from odradek.broker.client_identity import ClientIdentity
 from odradek.broker.server.server import Server
 from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
+from odradek.broker.values.client_identity import ClientIdentity
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientProtocol
@@ -41,7 +41,7 @@ class Place:
 
 
 async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-    context.saw(request.key, ME)
+    context.note_served(request.key, ME)
     return Answer(node_id=1, error_message=None)
 
 
@@ -138,5 +138,5 @@ async def test_without_the_setting_nobody_is_seen() -> None:
 
 def test_a_context_without_a_seat_sees_nothing() -> None:
     context = RequestContext(core=cast(Core, None), api_version=0, client_id="c", host="h")
-    context.saw("a", ME)
+    context.note_served("a", ME)
     assert context.client == ClientIdentity(client_id="c", host="h")

@@ -48,7 +48,7 @@ def go(
 
 
 def told(transaction: TransactionMetadata) -> tuple[int, int]:
-    return transaction.assigned.producer_id, transaction.assigned.producer_epoch
+    return transaction.assigned_producer.producer_id, transaction.assigned_producer.producer_epoch
 
 
 def test_a_first_init_gives_epoch_0() -> None:

@@ -4,19 +4,18 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.transaction import BumpCause, EpochBump, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol import wire
 from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import TransactionLogKey, TransactionLogValue, encode_key
 from tests.broker.txn.world import CLIENT, ID, P0, P1, refused
+from tests.drawing import given, st
 from tests.fakes.state_partition import FakeStatePartition
 
 epochs = st.integers(-1, 32_767)

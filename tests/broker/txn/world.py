@@ -13,13 +13,13 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.client_identity import ClientIdentity
-from odradek.broker.topic_partition import TopicIdPartition
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.broker.txn.store import decode, encode
 from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, TransactionMetadata
+from odradek.broker.values.client_identity import ClientIdentity
+from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.txn import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,

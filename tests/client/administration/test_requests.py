@@ -32,7 +32,7 @@ class Scripted(Cluster):
     """Two brokers whose answers a test writes. An id's first letter names its coordinator."""
 
     def __init__(self, reply: Reply) -> None:
-        super().__init__("broker:9092", ClientConfig(max_block_ms=5_000))
+        super().__init__("broker:9092", ClientConfig(max_block_ms=5_000, first_connect_ms=None))
         self.metadata.nodes = {number: Node(number, "broker", 9092) for number in (1, 2)}
         self.reply = reply
         self.asked: list[tuple[int, Any]] = []

@@ -81,26 +81,26 @@ Leave = Callable[[], Awaitable[None]]
 
 
 async def idle(address: str, leave: Leave, topic: str, fates: Fates) -> None:
-    async with Producer(address) as producer:
+    async with Producer(address, flush_on_error=False) as producer:
         await fates.send(producer, topic)
         await producer.flush()
         await leave()
 
 
 async def unknown_topic(address: str, leave: Leave, topic: str, fates: Fates) -> None:
-    async with Producer(address) as producer:
+    async with Producer(address, flush_on_error=False) as producer:
         await fates.send(producer, ABSENT)
         await leave()
 
 
 async def not_connected(address: str, leave: Leave, topic: str, fates: Fates) -> None:
-    async with Producer(address, connect=connect_never) as producer:
+    async with Producer(address, connect=connect_never, flush_on_error=False) as producer:
         await fates.send(producer, topic)
         await leave()
 
 
 async def full_queue(address: str, leave: Leave, topic: str, fates: Fates) -> None:
-    async with Producer(address) as producer:
+    async with Producer(address, flush_on_error=False) as producer:
         for _ in range(QUEUED_MAX):
             await fates.send(producer, ABSENT)
         await leave()
@@ -136,7 +136,7 @@ async def consumer_and_admin(address: str, leave: Leave, topic: str, fates: Fate
 
 async def task_that_waits(address: str, leave: Leave, topic: str, fates: Fates) -> None:
     """Another task waits for its delivery while the producer is left."""
-    async with Producer(address) as producer:
+    async with Producer(address, flush_on_error=False) as producer:
         delivery = await producer.send(ABSENT, b"x")
         waiting = asyncio.ensure_future(delivery.wait())
         await asyncio.sleep(0.01)

@@ -310,24 +310,11 @@ def test_event_loops_in_several_threads_share_a_producer(bootstrap: str, topic: 
     assert [thread.name for thread in threading.enumerate()].count("odradek-client") == 1
 
 
-def test_a_closed_object_and_one_that_is_not_open_say_so(bootstrap: str, topic: str) -> None:
+def test_a_closed_object_says_so(bootstrap: str, topic: str) -> None:
     async def use() -> None:
         admin, producer, consumer = Admin(bootstrap), Producer(bootstrap), Consumer(bootstrap)
-        for unused in (
-            admin.list_topics(),
-            producer.send(topic, b"x"),
-            producer.flush(),
-            consumer.poll(),
-        ):
-            with pytest.raises(Closed, match="not open"):
-                await unused
-        with pytest.raises(Closed, match="not open"):
-            consumer.assign([(topic, 0)])
         async with admin, producer, consumer:
             assert topic in await admin.list_topics()
-            with pytest.raises(Refused, match="entered before"):
-                async with admin:
-                    pass
         for closed in (
             admin.list_topics(),
             producer.send(topic, b"x"),
@@ -336,7 +323,7 @@ def test_a_closed_object_and_one_that_is_not_open_say_so(bootstrap: str, topic: 
         ):
             with pytest.raises(Closed):
                 await closed
-        with pytest.raises(Refused, match="entered before"):
+        with pytest.raises(Closed):
             async with producer:
                 pass
 

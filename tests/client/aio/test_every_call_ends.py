@@ -15,12 +15,15 @@ import pytest
 from odradek.client import OdradekError
 from odradek.client.aio import Admin, Consumer, Producer, TransactionGroup, hosted
 from odradek.client.blocking.loop import Loop
+from odradek.client.producing import ending, transaction
 from tests.client.blocking.test_same_names import OF_THE_LOOP
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS
 from tests.client.test_every_call_ends import CALLS, LONG_CALLS, MEMBER, PLACE, Call, Subject
 from tests.fakes.program_clock import ProgramClock, WatchedEventLoop, loop_on
+
+pytestmark = pytest.mark.slow
 
 
 async def _begin_another(subject: Subject) -> None:
@@ -131,7 +134,12 @@ def test_every_asyncio_call_ends_and_so_does_leaving(
 def test_every_asyncio_call_is_cancelled_at_once_and_so_is_its_task_in_trio(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The time is real: a call that is not cancelled waits for a minute, or an hour."""
+    """The time is real: a call that is not cancelled waits for a minute, or an hour.
+
+    Leaving a failed block does not wait: the broker that keeps silent does not abort anything.
+    """
+    for module in (ending, transaction):
+        monkeypatch.setattr(module, "ABORT_GRACE_S", 0.01)
     loop = Loop()
     monkeypatch.setattr(hosted, "the_loop", lambda: loop)
     assert loop._nursery is not None

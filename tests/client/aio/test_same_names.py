@@ -10,7 +10,7 @@ from odradek import client
 from odradek.client import aio, blocking
 from tests.client.blocking.test_same_names import OF_THE_LOOP, methods_of
 
-CLASSES = ["Admin", "Consumer", "Producer", "Transaction", "TransactionGroup"]
+CLASSES = ["Admin", "Consumer", "Producer", "Transaction", "TransactionGroup", "TransactionPool"]
 
 
 def awaited(a_class: type) -> dict[str, bool]:

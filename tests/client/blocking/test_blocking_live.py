@@ -82,6 +82,12 @@ def test_records_go_and_come_back(bootstrap: str, topic: str) -> None:
     assert [record.offset for record in records] == list(range(30_001))
 
 
+def test_send_and_wait_returns_where_the_record_is(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap) as producer:
+        sent = producer.send_and_wait(topic, b"x", partition=1)
+    assert (sent.topic, sent.partition, sent.offset) == (topic, 1, 0)
+
+
 def test_transactions(bootstrap: str, topic: str) -> None:
     place, group = TopicPartition(topic, 0), name_of("group")
     with Producer(bootstrap, transactional_id=name_of("id")) as producer:

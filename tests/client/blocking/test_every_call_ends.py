@@ -22,6 +22,8 @@ from tests.client.live import WAIT_MS
 from tests.client.test_every_call_ends import CALLS, MEMBER, PLACE, Call, Subject
 from tests.fakes.program_clock import ProgramClock, loop_on
 
+pytestmark = pytest.mark.slow
+
 TROUBLES: Final = (Trouble.SILENT, Trouble.LOADING)
 
 

@@ -8,11 +8,14 @@ from odradek import client
 from odradek.client import blocking
 
 OF_THE_LOOP = {
-    "Producer": {"wait_for_room", "record_lost", "send_nowait"},
-    "Consumer": {"positions", "wait_for_records"},
+    "Admin": {"serve"},
+    "Producer": {"serve", "wait_for_room", "record_lost", "send_nowait"},
+    "Consumer": {"serve", "positions", "wait_for_records"},
     "Transaction": {"check_open"},
+    "TransactionGroup": {"serve"},
+    "TransactionPool": {"serve"},
 }
-"""What the blocking classes themselves use of the async ones."""
+"""What belongs to trio, and what the blocking classes themselves use of the async ones."""
 
 
 def methods_of(a_class: type) -> dict[str, list[inspect.Parameter]]:
@@ -24,7 +27,7 @@ def methods_of(a_class: type) -> dict[str, list[inspect.Parameter]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Admin", "Consumer", "Producer", "Transaction", "TransactionGroup"]
+    "name", ["Admin", "Consumer", "Producer", "Transaction", "TransactionGroup", "TransactionPool"]
 )
 def test_a_blocking_class_has_the_methods_of_the_async_one(name: str) -> None:
     ours = methods_of(getattr(blocking, name))

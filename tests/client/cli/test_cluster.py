@@ -38,8 +38,9 @@ def test_each_broker_has_its_leads_and_replicas() -> None:
         PartitionDescription(2, 2, 0, (2, 1), (2, 1)),
     )
     assert found["brokers"] == [
-        {"id": 1, "address": "broker1:9092", "rack": "rack1", "leads": 2, "replicas": 3},
-        {"id": 2, "address": "broker2:9092", "rack": "rack2", "leads": 1, "replicas": 3},
+        {"id": n, "address": f"broker{n}:9092", "rack": f"rack{n}", "away": False}
+        | {"leads": leads, "replicas": 3}
+        for n, leads in ((1, 2), (2, 1))
     ]
     assert found["not_in_sync"] == []
 
@@ -175,6 +176,11 @@ def test_what_an_unclean_election_loses_is_shown_before_it_is_made(
     made = CliRunner().invoke(cluster, ["elect", "a-b-0", "--unclean", "--yes"])
     assert made.exit_code == 0, made.output
     assert made.output.endswith("a-b-0 is led by broker 3, in leader epoch 9\n")
+    made = CliRunner().invoke(cluster, ["elect", "a-b-0", "--unclean", "--yes", "--json"])
+    assert json.loads(made.stdout) == {
+        "topic": "a-b", "partition": 0, "leader": 3, "leader_epoch": 9,
+    }  # fmt: skip
+    assert "the partition ends at offset 70" in made.stderr
 
 
 def test_a_partition_that_is_led_needs_no_election(odradek_address: str) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.client.live import WAIT_MS, Run, name_of
 def test_topics(run: Run) -> None:
     topic = name_of("topic")
     run.said("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=3600000")
-    assert topic in run.said("topic", "list").splitlines()
+    assert topic in run.said("topic", "list", "--names").splitlines()
     (described,) = run.said("topic", "describe", topic, "--json").splitlines()
     description = json.loads(described)
     assert description["settings"]["retention.ms"] == "3600000"
@@ -28,7 +29,118 @@ def test_topics(run: Run) -> None:
     assert "last stable offset" in columns
     assert [row.split()[0] for row in rows] == ["0", "1"]
     run.said("topic", "delete", topic)
-    assert topic not in run.said("topic", "list").splitlines()
+    assert topic not in run.said("topic", "list", "--names").splitlines()
+
+
+def test_sizes_are_shown(run: Run) -> None:
+    """Nothing said how much a topic takes on disk."""
+    topic = name_of("topic")
+    said = run.said("topic", "create", topic, "-p", "2")
+    assert said == f"Created {topic}: 2 partitions, 1 replica of each.\n"
+    run.said("produce", topic, "--partition", "1", given="x" * 5_000 + "\n")
+    (row,) = (
+        json.loads(line)
+        for line in run.said("topic", "list", "--json").splitlines()
+        if json.loads(line)["topic"] == topic
+    )
+    assert (row["partitions"], row["replicas"], row["internal"]) == (2, 1, False)
+    assert row["bytes"] > 5_000
+    (described,) = run.said("topic", "describe", topic, "--json").splitlines()
+    first, second = json.loads(described)["partitions"]
+    assert first["bytes"] == 0
+    assert second["bytes"] == row["bytes"]
+    (line,) = (line for line in run.said("topic", "list").splitlines() if line.split()[0] == topic)
+    assert line.split() == [topic, "2", "1", str(row["bytes"])]
+    assert run.said("topic", "create", topic, "--if-not-exists").startswith(f"{topic} was there")
+    assert run.said("topic", "delete", topic) == f"Deleted {topic}.\n"
+
+
+TERMINAL = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+"""What a command sees of `sys` if a person has started it."""
+
+
+def test_a_person_is_asked_before_anything_is_deleted(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics went with their records at once."""
+    topic, group = name_of("topic"), name_of("group")
+    run.said("topic", "create", topic, "-p", "1")
+    run.said("produce", topic, given="a\n")
+    run.said("consume", topic, "--group", group)
+    for module in ("topics", "group", "cluster"):
+        monkeypatch.setattr(f"odradek.client.cli.{module}.sys", TERMINAL)
+    deletions = [
+        (("group", "delete", group), f"Delete {group} and all offsets?"),
+        (("topic", "delete-records", topic, "--all"), f"Delete all records of {topic} for good?"),
+        (("topic", "delete", topic), f"Delete {topic} and all records in it?"),
+    ]
+    for words, question in (*deletions, (("cluster", "forget", "9"), "Forget broker 9?")):
+        for answer in ("n\n", ""):
+            refused = run(*words, given=answer)
+            assert refused.exit_code == 1, words
+            assert refused.stderr.startswith(f"{question} [y/N]:")
+            assert refused.stderr.endswith("Error: Nothing was done.\n")
+    assert run.said("consume", topic) == "a\n"
+    assert group in run.said("group", "list")
+    for words, _ in deletions:
+        assert run(*words, given="y\n").exit_code == 0, words
+    assert topic not in run.said("topic", "list", "--names").splitlines()
+
+
+def test_the_lag_of_a_group_is_summed_up_and_watched(run: Run) -> None:
+    topic, group = name_of("topic"), name_of("group")
+    run.said("topic", "create", topic, "-p", "2")
+    run.said("produce", topic, given="a\nb\n")
+    run.said("consume", topic, "--group", group)
+    run.said("produce", topic, given="c\nd\ne\n")
+    listed = {
+        row["group"]: row
+        for row in map(json.loads, run.said("group", "list", "--json").splitlines())
+    }
+    assert listed[group]["lag"] == 3
+    assert "3 records behind" in run.said("group", "describe", group).splitlines()[0]
+    assert run("group", "describe", group, "--fail-above", "3").exit_code == 0
+    ended = run("group", "list", "--fail-above", "2", "--watch", "--interval", "0.1")
+    assert ended.exit_code == 3
+    assert f"The lag of {group} is 3, above 2." in ended.stderr
+
+
+def test_durations_and_sizes_may_have_units(run: Run) -> None:
+    topic = name_of("topic")
+    run.said("topic", "create", topic, "--config", "retention.ms=1d")
+    becomes(lambda: of_topic(run, topic), {"retention.ms": ("86400000", "topic")})
+    said = run.said("config", "set", "--topic", topic, "segment.bytes=512MiB")
+    assert said == f"Set segment.bytes=536870912 for topic {topic}.\n"
+    becomes(lambda: of_topic(run, topic).get("segment.bytes"), ("536870912", "topic"))
+    ended = run("config", "set", "--topic", topic, "retention.ms=1y")
+    assert ended.exit_code == 2
+    assert "'1y' is no duration" in ended.stderr
+    run.said("topic", "list", "--timeout", "1m")
+
+
+def test_benchmarks_run_against_any_broker_and_leave_nothing(run: Run) -> None:
+    few = ("--records", "50", "--size", "1KiB", "-p", "1", "--json")
+    sent = json.loads(run.said("bench", "produce", *few))
+    assert (sent["records"], sent["record_bytes"]) == (50, 1024)
+    assert sent["latency_ms"]["p50"] <= sent["latency_ms"]["p99"] <= sent["latency_ms"]["max"]
+    assert json.loads(run.said("bench", "consume", *few))["records"] == 50
+    committed = json.loads(run.said("bench", "txn", "-x", "3", "--producers", "2", *few))
+    assert (committed["transactions"], committed["records"]) == (3, 150)
+    assert "odradek-bench-" not in run.said("topic", "list", "--names")
+    topic = name_of("topic")
+    run.said("produce", topic, given="a\nb\n")
+    said = run.said("bench", "consume", "--topic", topic)
+    assert said.startswith("2 records of 1 bytes in ")
+    assert topic in run.said("topic", "list", "--names")
+
+
+def test_a_topic_that_the_first_record_creates_is_told(run: Run) -> None:
+    """A slip in the name was a new topic, and nothing was said."""
+    topic = name_of("tpoic")
+    result = run("produce", topic, given="a\n")
+    assert result.exit_code == 0
+    assert f"The topic '{topic}' did not exist: it was created, " in result.stderr
+    assert "did not exist" not in run("produce", topic, given="b\n").stderr
 
 
 def changed(run: Run, *whose: str) -> dict[str, tuple[str, str]]:
@@ -326,13 +438,15 @@ def test_a_topic_that_is_marked_as_internal_is_listed_only_if_it_is_asked_for(
 ) -> None:
     run = Run(odradek_address)  # no other broker knows the setting
     run.said("topic", "create", "marked-as-own", "--config", "odradek.internal=true")
-    assert "marked-as-own" not in run.said("topic", "list").splitlines()
-    assert "marked-as-own" in run.said("topic", "list", "--internal").splitlines()
+    assert "marked-as-own" not in run.said("topic", "list", "--names").splitlines()
+    assert "marked-as-own" in run.said("topic", "list", "--internal", "--names").splitlines()
 
 
 def test_the_decisions_of_spark_queries_are_listed_with_what_is_internal(run: Run) -> None:
     # Queries of other tests use it on the same broker, so it is made as they make it.
     topic = ("odradek-spark-decisions", "--partitions", str(DECISION_PARTITIONS))
     run.said("topic", "create", *topic, "--if-not-exists")
-    assert "odradek-spark-decisions" not in run.said("topic", "list").splitlines()
-    assert "odradek-spark-decisions" in run.said("topic", "list", "--internal").splitlines()
+    assert "odradek-spark-decisions" not in run.said("topic", "list", "--names").splitlines()
+    assert (
+        "odradek-spark-decisions" in run.said("topic", "list", "--internal", "--names").splitlines()
+    )

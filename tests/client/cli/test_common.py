@@ -12,13 +12,13 @@ from odradek.broker.cli import main
 from odradek.client.blocking import Admin, BrokerDescription, ClusterDescription
 from odradek.client.cli import common
 from odradek.client.cli.common import (
-    PADDED_MAX,
     check_broker,
     json_line,
     reports_errors,
     sentence,
     show_table,
 )
+from odradek.client.cli.tables import PADDED_MAX, laid_out
 from odradek.client.errors import Refused
 from tests.client.live import Run
 
@@ -93,6 +93,39 @@ def test_a_long_name_moves_only_its_own_row(capsys: pytest.CaptureFixture[str]) 
     assert head.index("state") == second.index("Ongoing") == PADDED_MAX + 2
 
 
+def test_no_word_is_broken_on_a_narrow_terminal() -> None:
+    """rich broke the names of settings, and txn list left the clients out."""
+    name = "transaction.partition.verification.enable.for.every.batch"
+    rows = [[name, "1.7976931348623157e308", "default", "read-only"]]
+    rows += [["short", "1", "file", ""]] * 4
+    columns = ["setting", "value", "source", ""]
+    lines = list(laid_out(columns, rows, [], 80))
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines).replace(",", "").split()
+    for row in rows:
+        assert set(row) - {""} <= set(words)
+    assert lines[1:3] == [name, "    value: 1.7976931348623157e308, source: default, read-only"]
+    assert lines[3].split() == ["short", "1", "file"]
+
+
+def test_headings_of_numbers_take_several_lines_before_a_column_leaves_its_line() -> None:
+    columns = ["topic", "last stable offset", "end offset"]
+    assert list(laid_out(columns, [["t", "12", "34"]], columns[1:], 22)) == [
+        "         last",
+        "       stable     end",
+        "topic  offset  offset",
+        "t          12      34",
+    ]
+    assert list(laid_out(columns, [["t", "12", "34"]], columns[1:], 16)) == [
+        "         last",
+        "       stable",
+        "topic  offset",
+        "t          12",
+        "    end offset:",
+        "    34",
+    ]
+
+
 @pytest.mark.parametrize("odd", ["\u2028", "\u2029", "\x85", "\x7f", "\x9b", "\u202e", "\ud800"])
 def test_json_is_one_printable_line_whatever_a_name_has_in_it(odd: str) -> None:
     line = json_line({"transactional_id": f"a{odd}b"})
@@ -113,8 +146,8 @@ async def test_a_server_that_does_not_answer_is_named(nursery: trio.Nursery) -> 
     await listener.aclose()
     assert result.exit_code == 1
     assert result.stderr == (
-        f"Error: Listing transactions: not done within 300 ms (no answer from {host}:{port}; "
-        "see whether a Kafka broker runs there).\n"
+        f"Error: Listing transactions: not done within 300 ms ({host}:{port} has taken the "
+        "connection and does not answer; see whether it is a Kafka broker).\n"
     )
 
 

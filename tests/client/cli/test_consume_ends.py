@@ -5,8 +5,9 @@ from typing import cast
 import pytest
 
 from odradek.client import TimedOut, TopicPartition
-from odradek.client.blocking import Consumer
+from odradek.client.blocking import Admin, Consumer
 from odradek.client.cli.records import _lists
+from odradek.client.cli.waiting import say_why
 
 PLACE = TopicPartition("t", 0)
 
@@ -23,6 +24,9 @@ class ThreeRecords:
 
     def pause(self, partition: TopicPartition) -> None:
         self.paused.append(partition)
+
+    def assignment(self) -> list[TopicPartition]:
+        return [PLACE]
 
     def poll(self, _timeout_ms: float, _count: int) -> list[object]:
         self.offset = min(self.offset + 1, 3)
@@ -44,3 +48,13 @@ def test_a_partition_is_paused_where_it_ends() -> None:
     lists = _lists(cast(Consumer, consumer), {PLACE: 2}, timeout_s=60)
     assert len(list(lists)) == 2
     assert consumer.paused == [PLACE]
+
+
+class SilentAdmin:
+    def list_offsets(self, _wanted: object) -> None:
+        raise TimedOut("no answer")
+
+
+def test_the_command_does_not_fail_for_what_it_would_have_said() -> None:
+    consumer = cast(Consumer, ThreeRecords())
+    say_why(cast(Admin, SilentAdmin()), consumer, "127.0.0.1:9092", "read_committed")

@@ -1,7 +1,6 @@
 """`odradek consume --group`, on a real broker: ours, and with --peers Apache Kafka."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 
 from odradek.client.blocking import Consumer, TopicPartition
 from tests.client.live import WAIT_MS, Run, name_of
+from tests.programs import running
 
 
 def topic_with(run: Run, *values: str) -> str:
@@ -72,11 +72,9 @@ def test_a_signal_lets_a_reader_leave_its_group(
         "from odradek.broker.cli import main; main(prog_name='odradek')\n"
     )
     words = ["consume", topic, "--group", group, "--follow", "--bootstrap", run.bootstrap]
-    with subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, env=os.environ
-    ) as process:
+    with running([sys.executable, "-c", code, *words], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"one\n"
+        assert process.stdout.readline() == "one\n"
         process.send_signal(sent)
         assert process.wait(WAIT_MS / 1000) == status
     assert json.loads(run.said("group", "describe", group, "--json"))["members"] == []

@@ -121,7 +121,8 @@ def test_a_group_of_the_new_protocol_is_described_and_is_not_reset_with_members(
         assert [place["partition"] for place in one["target"]] == [0, 1]
         head, columns, *rows = run.said("group", "describe", group).splitlines()
         assert head == (
-            f"{group}  Stable (consumer, uniform), 1 member, coordinator 1, epoch {found['epoch']}"
+            f"{group}  Stable (consumer, uniform), 1 member, coordinator 1, "
+            f"epoch {found['epoch']}, 2 records behind"
         )
         assert columns.split()[-1] == "member"
         assert rows[0].split() == [topic, "0", "1", "3", "2", "worker-8", "at", "127.0.0.1"]

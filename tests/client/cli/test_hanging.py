@@ -80,7 +80,7 @@ async def test_it_is_found_with_the_command_that_ends_it(lax: Run) -> None:
     assert re.search(r"open from offset 0 on, last written (8|9|10|11) min ago", first)
     assert first.endswith(f"{name!r} is Empty and does not have {place} in its transaction")
     pins = lax.said("txn", "who-pins", place.topic)
-    assert "nobody is going to end it" in pins
+    assert "no coordinator will end it" in pins
     facts = json.loads(lax.said("txn", "hanging", *topic, "--max-timeout", "30", "--json"))
     assert (facts["start_offset"], facts["abort_command"]) == (0, command.strip())
     assert lax("txn", "hanging", *topic, "--max-timeout", "30", "--fail").exit_code == 3

@@ -1,5 +1,6 @@
 """`odradek cluster move` and `drain`: the plan, and what one broker answers (ours and Kafka)."""
 
+import json
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -8,7 +9,7 @@ from click.testing import CliRunner
 
 from odradek.client import PartitionMove
 from odradek.client.cli.cluster import cluster
-from odradek.client.cli.moves import drained
+from odradek.client.cli.placement import balanced, drained
 from odradek.client.errors import Refused
 from odradek.client.types import (
     BrokerDescription,
@@ -34,7 +35,7 @@ def plan(
     node_id: int,
     moves: dict[TopicPartition, PartitionMove] | None = None,
 ) -> dict[int, tuple[int, ...]]:
-    found = drained(topics, alive, node_id, moves or {})
+    found = drained(topics, dict.fromkeys(alive), node_id, moves or {})
     return {place.partition: replicas for place, replicas in found.items()}
 
 
@@ -51,6 +52,52 @@ def test_the_broker_that_is_drained_may_be_away() -> None:
 def test_a_partition_that_cannot_go_anywhere_is_named() -> None:
     with pytest.raises(Refused, match=r"replica of t-1 on broker 3, .* \(1, 2, 3\)"):
         plan([topic((1, 2), (1, 2, 3))], [1, 2, 3], 3)
+
+
+def rebalanced(
+    topics: list[TopicDescription], racks: dict[int, str | None], factor: int | None = None
+) -> dict[int, tuple[int, ...]]:
+    found = balanced(topics, racks, {}, replication_factor=factor)
+    return {place.partition: replicas for place, replicas in found.items()}
+
+
+def test_a_cluster_in_balance_stays_as_it_is() -> None:
+    assert rebalanced([topic((1, 2), (2, 3), (3, 1))], dict.fromkeys((1, 2, 3))) == {}
+
+
+def test_a_new_broker_gets_its_part() -> None:
+    before = ((1, 2), (2, 1), (1, 2), (2, 1))
+    after: list[tuple[int, ...]] = list(before)
+    for index, replicas in rebalanced([topic(*before)], dict.fromkeys((1, 2, 3))).items():
+        after[index] = replicas
+    counts = [sum(node in replicas for replicas in after) for node in (1, 2, 3)]
+    leads = [sum(replicas[0] == node for replicas in after) for node in (1, 2, 3)]
+    assert (sorted(counts), sorted(leads)) == ([2, 3, 3], [1, 1, 2])
+
+
+def test_no_two_replicas_stay_in_one_rack_where_the_racks_are_enough() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "a", 3: "b", 4: "b"}
+    found = rebalanced([topic((1, 2), (2, 1), (3, 4), (4, 3))], racks)
+    assert len(found) == 4
+    assert all({racks[node] for node in replicas} == {"a", "b"} for replicas in found.values())
+
+
+def test_partitions_get_more_replicas_and_fewer() -> None:
+    one = topic((1,), (1,), (1,))
+    found = rebalanced([one], dict.fromkeys((1, 2, 3)), 3)
+    assert all(set(replicas) == {1, 2, 3} for replicas in found.values())
+    assert sorted(replicas[0] for replicas in found.values()) == [1, 2, 3]
+    three = topic((1, 2, 3), (2, 3, 1), (3, 1, 2))
+    found = rebalanced([three], dict.fromkeys((1, 2, 3)), 1)
+    assert sorted(found.values()) == [(1,), (2,), (3,)]
+    with pytest.raises(Refused, match="4 replicas need as many brokers"):
+        rebalanced([one], dict.fromkeys((1, 2, 3)), 4)
+
+
+def test_what_is_drained_goes_to_another_rack_than_the_rest() -> None:
+    racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "b"}
+    found = drained([topic((1, 2), (2, 1))], racks, 1, {})
+    assert {replicas for replicas in found.values()} == {(3, 2), (2, 3)}
 
 
 def test_what_is_on_its_way_off_is_left_and_what_is_on_its_way_to_it_turns() -> None:
@@ -121,7 +168,10 @@ ELSEWHERE = "Error: t-0 is on brokers 2, 1: its move was cancelled, or another t
     ("command", "said"),
     [
         (["move", "t-0", "--to", "3,2", "--wait"], ELSEWHERE),
-        (["move", "t-0", "--to", "3,2", "--wait", "--json"], ELSEWHERE),
+        (
+            ["move", "t-0", "--to", "3,2", "--wait", "--json"],
+            json.dumps({"error": ELSEWHERE[len("Error: ") : -1], "code": None}) + "\n",
+        ),
         (
             ["drain", "1", "--wait"],
             "Error: Broker 1 has a replica of t-0: a move was cancelled, or a topic was created; "

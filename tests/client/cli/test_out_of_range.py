@@ -24,6 +24,9 @@ PLACE = ("--topic", "t", "--partition", "0")
         ("txn", "abort", *PLACE, "--start-offset", "0", "--coordinator-epoch", str(2**31)),
         ("topic", "create", "t", "--partitions", str(2**31)),
         ("topic", "create", "t", "--replication-factor", "32768"),
+        ("txn", "list", "--timeout", "9" * 400 + "d"),
+        ("group", "reset", "g", "--to-time", str(2**63)),
+        ("group", "reset", "g", "--to-time", "9999-12-31T23:59:59-01:00"),
     ],
     ids=" ".join,
 )

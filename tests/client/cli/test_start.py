@@ -53,3 +53,18 @@ def test_an_empty_key_separator_is_told_as_such() -> None:
     ended = CliRunner().invoke(main, ["produce", "t", "-K", ""], input="a\n")
     assert ended.exit_code == 2
     assert "--key-separator: it is empty" in ended.output
+
+
+def test_the_command_that_is_meant_is_named_for_first_words_too() -> None:
+    """click names it only where commands are not imported late."""
+    for words, meant in (
+        (["tpoic", "list"], "'topic'"),
+        (["prodcue", "t"], "'produce'"),
+        (["topic", "lst"], "list"),
+    ):
+        ended = CliRunner().invoke(main, words)
+        assert ended.exit_code == 2
+        assert "Did you mean" in ended.stderr
+        assert meant in ended.stderr
+    ended = CliRunner().invoke(main, ["zzzzzz"])
+    assert "Did you mean" not in ended.stderr

@@ -114,6 +114,6 @@ def test_a_terminal_is_asked_before_anything_is_aborted(run: Run) -> None:
         with on_a_terminal(run.bootstrap, "abort", name) as (command, type_there):
             command.read_until(lambda: "and fence its producer? [y/N]" in command.text)
             type_there(CTRL_C)
-            assert command.finish() == INTERRUPTED
+            assert command.finish(lambda: type_there(CTRL_C)) == INTERRUPTED
             assert "Aborted" not in command.text  # of the transaction that would not be true
         assert "Ongoing" in run.said("txn", "describe", name)

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 WAIT_S: Final = 60.0
+PATIENCE_S: Final = 20.0
+"""After this time a person types Ctrl-C again."""
 ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 LEAVE_SCREEN: Final = b"\x1b[?1049l"
 # A shell's background job has Ctrl-C ignored from the start, and so has what this process starts.
@@ -77,11 +79,17 @@ class Watching:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def finish(self) -> int:
-        """Read to the end; the exit status."""
-        while self._read():
-            pass
-        return self.process.wait(WAIT_S)
+    def finish(self, again: Callable[[], object] = lambda: None) -> int:
+        """Read to the end; the exit status.
+
+        `again` is called whenever nothing has come for long. Python loses a Ctrl-C that is typed
+        in the moment after a question was printed and before it reads the answer.
+        """
+        while True:
+            while not select.select([self._output], [], [], PATIENCE_S)[0]:
+                again()
+            if not self._read():
+                return self.process.wait(WAIT_S)
 
 
 @contextlib.contextmanager

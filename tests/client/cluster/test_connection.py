@@ -22,6 +22,7 @@ from odradek.protocol.apis.versions import API_VERSIONS, ApiVersion, ApiVersions
 from odradek.protocol.connection import ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from tests.client.fake_broker import MemoryStream
+from tests.protocol.declared import APIS
 
 EVERYTHING = MetadataRequest(topics=None)
 Peer = Any  # trio's stapled stream of two memory streams
@@ -61,7 +62,7 @@ async def test_an_answer_finds_its_request(autojump_clock: MockClock) -> None:
             answer = await connection.request(METADATA, 12, EVERYTHING)
             answers.append(answer.cluster_id)
 
-        protocol = ServerProtocol()
+        protocol = ServerProtocol(APIS)
         nursery.start_soon(ask)
         nursery.start_soon(ask)
         requests = [protocol.parse(await frame_from(peer)) for _ in range(2)]
@@ -80,7 +81,7 @@ async def test_an_answer_may_close_the_connection_that_the_next_one_came_on(
     """Both arrive with one read; the second belongs to a request that was given up."""
     async with connected() as (connection, peer):
         told: list[OdradekError | None] = []
-        protocol = ServerProtocol()
+        protocol = ServerProtocol(APIS)
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: connection.close())
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
         requests = [protocol.parse(await frame_from(peer)) for _ in range(2)]
@@ -96,7 +97,7 @@ async def test_an_answer_that_arrives_while_the_connection_is_closed_is_dropped(
 ) -> None:
     async with connected() as (connection, peer):
         told: list[OdradekError | None] = []
-        protocol = ServerProtocol()
+        protocol = ServerProtocol(APIS)
         connection.post(METADATA, 12, EVERYTHING, lambda answer, error: told.append(error))
         request = protocol.parse(await frame_from(peer))
         response = MetadataResponse(brokers=(), topics=(), cluster_id="a")
@@ -151,7 +152,7 @@ async def test_an_answer_that_is_late_ends_the_connection(autojump_clock: MockCl
 
 
 async def test_time_runs_for_the_oldest_request_only(autojump_clock: MockClock) -> None:
-    protocol = ServerProtocol()
+    protocol = ServerProtocol(APIS)
     async with connected(request_timeout_ms=1_000) as (connection, peer):
         errors: list[OdradekError | None] = []
         for _ in range(2):
@@ -168,7 +169,7 @@ async def test_time_runs_for_the_oldest_request_only(autojump_clock: MockClock) 
 async def test_a_request_that_nobody_waits_for_leaves_the_connection_usable(
     autojump_clock: MockClock,
 ) -> None:
-    protocol = ServerProtocol()
+    protocol = ServerProtocol(APIS)
     async with connected(request_timeout_ms=60_000) as (connection, peer):
         with trio.move_on_after(1):
             await connection.request(METADATA, 12, EVERYTHING)

@@ -25,7 +25,7 @@ NODE = Node(1, HOST, int(PORT))
 async def connections_to(broker: FakeBroker) -> AsyncIterator[Connections]:
     tasks = BackgroundTasks()
     config = ClientConfig(connect=broker.connect)
-    connections = Connections(ADDRESS, config, tasks, Journal())
+    connections = Connections(ADDRESS, config, tasks, Journal("odradek"))
     await tasks.open()
     yield connections
     tasks.is_closed = True

@@ -81,7 +81,7 @@ class CommittedLog:
         records = self.fetch(partition.fetch_offset, count)
         if not records:
             return False
-        fetched = partition.made(records, ())
+        fetched = partition.to_fetched(records, ())
         partition.fetch_offset = fetched.next_offset
         partition.fetched.append(fetched)
         return True
@@ -98,7 +98,7 @@ def take(partition: AssignedPartition, count: int = 5_000) -> list[ConsumerRecor
         records = partition.take(count - len(taken), True)
         if records:
             taken += records
-            partition.passed(records[-1])
+            partition.note_passed(records[-1])
     partition.skip_read()
     return taken
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from odradek.client import Refused, TopicPartition, TransactionPart
 from odradek.client.consuming.commit_order import CommitOrderPartition
@@ -23,6 +21,7 @@ from tests.client.consuming.committed_log import (
     take,
 )
 from tests.client.consuming.test_fetched import LOW_ATTRIBUTES, damaged_at
+from tests.drawing import given, st
 
 PLACE = TopicPartition("t", 0)
 MIB = 1 << 20
@@ -205,7 +204,7 @@ def test_metadata_of_other_programs_is_not_used(metadata: str) -> None:
 
 def test_progress_is_read_as_it_was_stored() -> None:
     progress = PartitionProgress(1_000, {5: 10, 2**40: 999, 7: 500})
-    stored = progress.stored(PLACE)
+    stored = progress.to_offset(PLACE)
     assert stored.offset == 10
     assert read_progress(stored) == progress
 
@@ -215,11 +214,11 @@ def test_350_open_transactions_fit_and_too_many_are_refused() -> None:
         first = 1_000_000
         return PartitionProgress(2 * first, {4_000 + n: first + n * 40 for n in range(count)})
 
-    stored = open_at_once(350).stored(PLACE)
+    stored = open_at_once(350).to_offset(PLACE)
     assert len(stored.metadata) <= METADATA_MAX
     assert read_progress(stored) == open_at_once(350)
     with pytest.raises(Refused, match="1000 transactions are open there, too many"):
-        open_at_once(1_000).stored(PLACE)
+        open_at_once(1_000).to_offset(PLACE)
 
 
 # The log begins later, or ends earlier
@@ -229,7 +228,7 @@ def out_of_range(partition: CommitOrderPartition, begins_at: int) -> None:
     """Do what the fetcher does: the log was asked in vain, and begins at this offset."""
     partition.lose(EARLIEST)
     assert not partition.is_placed
-    partition.found(begins_at)
+    partition.on_found(begins_at)
 
 
 def test_a_kept_transaction_is_returned_although_its_start_was_deleted() -> None:
@@ -290,7 +289,7 @@ def test_a_pending_transaction_is_not_forgotten_before_its_place_is_read() -> No
     log.plain(3)  # 0 to 2
     log.send(1)  # 3
     log.plain(2)  # 4, 5
-    partition = begun(PartitionProgress(6, {1: 3, 2: 0}).stored(PLACE))
+    partition = begun(PartitionProgress(6, {1: 3, 2: 0}).to_offset(PLACE))
     for _ in range(2):  # one batch at a time
         log.feed(partition, 1)
         assert take(partition) == []

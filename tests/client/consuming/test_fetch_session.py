@@ -39,7 +39,7 @@ def begun() -> ConsumerFetchSession:
     request = session.request(PLAIN, at(a=1, b=2))
     assert (request.session_id, request.session_epoch) == (0, 0)
     assert listed(request) == [("a", 0, 1), ("b", 3, 2)]
-    assert session.answered(FetchResponse(session_id=7, responses=()))
+    assert session.on_answered(FetchResponse(session_id=7, responses=()))
     return session
 
 
@@ -49,7 +49,7 @@ def test_only_what_has_changed_is_listed_and_what_is_not_read_is_forgotten() -> 
     assert (request.session_id, request.session_epoch) == (7, 1)
     assert listed(request) == [("b", 3, 5)]
     assert request.forgotten_topics_data == ()
-    assert session.answered(FetchResponse(session_id=7, responses=()))
+    assert session.on_answered(FetchResponse(session_id=7, responses=()))
     request = session.request(PLAIN, at(b=5))
     assert request.session_epoch == 2
     assert listed(request) == []
@@ -76,7 +76,7 @@ def test_a_fetch_whose_answer_was_not_read_is_followed_by_a_new_session() -> Non
 def test_a_session_that_is_lost_is_begun_anew(code: ErrorCode, session_id: int) -> None:
     session = begun()
     session.request(PLAIN, at(a=1, b=2))
-    assert not session.answered(FetchResponse(error_code=code, responses=()))
+    assert not session.on_answered(FetchResponse(error_code=code, responses=()))
     request = session.request(PLAIN, at(a=1, b=2))
     assert (request.session_id, request.session_epoch) == (session_id, 0)
     assert len(listed(request)) == 2
@@ -88,14 +88,14 @@ def test_a_broker_without_room_for_a_session_is_sent_the_whole_list_each_time() 
         request = session.request(PLAIN, at(a=1, b=2))
         assert (request.session_id, request.session_epoch) == (0, 0)
         assert len(listed(request)) == 2
-        assert session.answered(FetchResponse(session_id=0, responses=()))
+        assert session.on_answered(FetchResponse(session_id=0, responses=()))
 
 
 def test_epoch_one_follows_the_last_one() -> None:
     session = begun()
     session._epoch = LAST_EPOCH
     assert session.request(PLAIN, at(a=1, b=2)).session_epoch == LAST_EPOCH
-    session.answered(FetchResponse(session_id=7, responses=()))
+    session.on_answered(FetchResponse(session_id=7, responses=()))
     assert session.request(PLAIN, at(a=1, b=2)).session_epoch == 1
 
 
@@ -103,7 +103,7 @@ def test_a_topic_that_was_made_anew_is_listed_although_its_offset_is_the_same() 
     session = ConsumerFetchSession()
     (place,) = at(a=5).values()
     session.request(PLAIN, {A._replace(topic_id=OLD): place})
-    session.answered(FetchResponse(session_id=7, responses=()))
+    session.on_answered(FetchResponse(session_id=7, responses=()))
     request = session.request(PLAIN, {A._replace(topic_id=NEW): replace(place)})
     assert request.session_epoch == 1
     assert [topic.topic_id for topic in request.topics] == [NEW]

@@ -188,7 +188,7 @@ async def test_an_answer_of_the_old_topic_is_not_taken_for_one_of_the_new_topic(
         partition.topic_id = OLD
         asked = [(partition, OLD, 0)]
         partition.begin_anew(NEW, -2)
-        partition.found(0)
+        partition.on_found(0)
         answer = group._fetch(*_fetch_of(OLD))
         assert answer is not None
         fetcher._take(answer, asked)

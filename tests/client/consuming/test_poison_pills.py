@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from odradek.broker.env import inline
+from odradek.broker.environment.env import inline
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.client import Consumer, Refused, TopicPartition
 from odradek.client.types import ConsumerRecord

@@ -9,8 +9,6 @@ import pytest
 from aiokafka.coordinator.assignors.roundrobin import (
     RoundRobinPartitionAssignor as AiokafkasRoundRobin,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -20,6 +18,7 @@ from odradek.client.grouping.assignors import Assignment, Subscriber, every_part
 from odradek.client.grouping.sticky import assign_cooperatively, assign_sticky
 from odradek.client.grouping.subscriptions import ASSIGNORS
 from odradek.client.types import TopicPartition
+from tests.drawing import given, st
 
 TOPICS = ("a", "b", "c")
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)

@@ -2,7 +2,7 @@
 
 import random
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,31 +11,40 @@ import pytest
 from odradek.client.grouping.assignors import Assignment, Subscriber
 from odradek.client.grouping.subscriptions import ASSIGNORS, JoinClaim, protocols_of
 from odradek.client.types import ASSIGNOR_NAMES, AssignorName, TopicPartition
-from tests.peers.jars import kafka_jars
+from tests.peers.jars import QUICK_JAVA, kafka_jars
+from tests.programs import running
 
 PROGRAM: Final = Path(__file__).parent / "java" / "Assignors.java"
 CASES: Final = 150
-JAVA_SECONDS: Final = 300.0
 TOPICS: Final = ("a", "b", "c")
 
+Ask = Callable[[Sequence[str]], list[str]]
 Case = tuple[dict[str, int], list[Subscriber]]
 
 pytestmark = pytest.mark.peers
 
 
-def asked_of_java(lines: Sequence[str]) -> list[str]:
-    """Return the answers of Java's assignors, a line for each."""
-    ended = subprocess.run(
-        ["java", "-cp", f"{kafka_jars()}/*", str(PROGRAM)],
-        input="\n".join(lines) + "\n",
-        capture_output=True,
-        text=True,
-        timeout=JAVA_SECONDS,
-        check=True,
-    )
-    answers = ended.stdout.splitlines()
-    assert len(answers) == len(lines), ended.stderr
-    return answers
+@pytest.fixture(scope="module")
+def asked_of_java() -> Iterator[Ask]:
+    """Return what asks Java's assignors, in one JVM: a line for each answer."""
+    with running(
+        [*QUICK_JAVA, "-cp", f"{kafka_jars()}/*", str(PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=1,
+    ) as process:
+
+        def ask(lines: Sequence[str]) -> list[str]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            answers = []
+            for line in lines:
+                process.stdin.write(f"{line}\n")
+                answers.append(process.stdout.readline().removesuffix("\n"))
+                assert answers[-1], line
+            return answers
+
+        yield ask
 
 
 def written(partitions: Sequence[TopicPartition]) -> str:
@@ -82,7 +91,7 @@ def kept(members: Sequence[Subscriber], found: Assignment) -> int:
 
 
 @pytest.mark.parametrize("name", ["range", "roundrobin"])
-def test_the_plain_assignors_are_javas(name: AssignorName) -> None:
+def test_the_plain_assignors_are_javas(asked_of_java: Ask, name: AssignorName) -> None:
     rng = random.Random(1)
     cases = [random_case(rng, alike=False) for _ in range(CASES)]
     answers = asked_of_java([question(name, *case) for case in cases])
@@ -93,7 +102,9 @@ def test_the_plain_assignors_are_javas(name: AssignorName) -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky"])
-def test_the_sticky_assignors_are_as_even_as_javas_and_keep_as_much(name: AssignorName) -> None:
+def test_the_sticky_assignors_are_as_even_as_javas_and_keep_as_much(
+    asked_of_java: Ask, name: AssignorName
+) -> None:
     """The members have the partitions of an earlier generation, when there were others."""
     rng = random.Random(2)
     cases: list[Case] = []
@@ -126,7 +137,9 @@ def test_the_sticky_assignors_are_as_even_as_javas_and_keep_as_much(name: Assign
 
 
 @pytest.mark.parametrize("generation", [-1, 7])
-def test_a_subscription_is_written_byte_for_byte_as_java_writes_it(generation: int) -> None:
+def test_a_subscription_is_written_byte_for_byte_as_java_writes_it(
+    asked_of_java: Ask, generation: int
+) -> None:
     owned = () if generation < 0 else (TopicPartition("a", 0), TopicPartition("b", 1))
     claim = JoinClaim(topics=("b", "a"), owned=owned, previous=owned, generation=generation)
     lines = [f"subscription {name} a,b {generation} {written(owned)}" for name in ASSIGNOR_NAMES]

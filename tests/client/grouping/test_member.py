@@ -171,6 +171,7 @@ async def test_a_rebalance_is_noticed_between_two_records_of_an_iteration(
         assert group.committed[ZERO] == 1
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.GROUP_AUTHORIZATION_FAILED])
 async def test_a_block_may_be_left_at_any_turn_of_a_join(

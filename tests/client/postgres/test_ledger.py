@@ -18,7 +18,14 @@ def ledger() -> Iterator[Ledger]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [(PROGRAM,), SERVERS, (PROGRAM, *SERVERS)])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param((PROGRAM,), marks=pytest.mark.minutes),
+        pytest.param(SERVERS, marks=pytest.mark.minutes),
+        (PROGRAM, *SERVERS),
+    ],
+)
 def test_sums_and_records_agree_after_kill_9_at_a_step(
     ledger: Ledger, killed: tuple[str, ...]
 ) -> None:

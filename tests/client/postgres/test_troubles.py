@@ -167,7 +167,7 @@ def test_a_broker_that_is_gone_after_the_decision_is_completed_later(mortal: Bot
     reached = at(Step.DECIDED, mortal.broker.kill)
     with (
         mortal.connect() as connection,
-        mortal.producer(reached=reached, max_block_ms=10_000) as producer,
+        mortal.producer(reached=reached, max_block_ms=4_000) as producer,
         pytest.raises(CommittedInPostgres, match="PostgreSQL has committed"),
     ):
         mortal.write("one", connection, producer)

@@ -100,7 +100,7 @@ async def test_at_most_five_batches_are_in_flight(accumulator: Accumulator) -> N
     queue = add_full(accumulator, 7)
     batches = [took(queue) for _ in range(5)]
     assert take(queue) is None
-    queue.answered(batches[0])
+    queue.note_answered(batches[0])
     assert take(queue) is not None
 
 
@@ -113,12 +113,12 @@ async def test_the_first_batch_goes_alone_until_it_is_acknowledged(
     queue.known_as = NO_PRODUCER.producer_id
     first = took(queue)
     assert take(queue) is None
-    queue.answered(first)
+    queue.note_answered(first)
     queue.put_back(first)
     assert took(queue) is first
     assert take(queue) is None, "a refusal is no acknowledgement"
-    queue.answered(first)
-    queue.acknowledged()
+    queue.note_answered(first)
+    queue.note_acknowledged()
     assert header(took(queue)) == (7, 0, 1)
     assert header(took(queue)) == (7, 0, 2)
 
@@ -127,8 +127,8 @@ async def test_another_producer_id_is_not_known(accumulator: Accumulator) -> Non
     queue = add_full(accumulator, 2)
     first = took(queue, ProducerIdentity(8, 0))
     assert take(queue, ProducerIdentity(8, 0)) is None
-    queue.answered(first)
-    queue.acknowledged()
+    queue.note_answered(first)
+    queue.note_acknowledged()
     assert header(took(queue, ProducerIdentity(8, 0))) == (8, 0, 1)
 
 
@@ -136,35 +136,35 @@ async def test_a_repeated_batch_keeps_its_sequence_and_goes_alone(accumulator: A
     queue = add_full(accumulator, 4)
     first, second, third = took(queue), took(queue), took(queue)
     for batch in (third, first, second):
-        queue.answered(batch)
+        queue.note_answered(batch)
         queue.put_back(batch)
     assert took(queue) is first
     assert header(first) == (7, 0, 0)
     assert take(queue) is None, "the next one waits until the repeated one is settled"
-    queue.answered(first)
+    queue.note_answered(first)
     assert took(queue) is second
-    queue.answered(second)
+    queue.note_answered(second)
     assert took(queue) is third
-    queue.answered(third)
+    queue.note_answered(third)
     assert header(took(queue)) == (7, 0, 3)
 
 
 async def test_nothing_new_overtakes_a_repeated_batch(accumulator: Accumulator) -> None:
     queue = add_full(accumulator, 3)
     first, second = took(queue), took(queue)
-    queue.answered(first)
+    queue.note_answered(first)
     queue.put_back(first)
     assert take(queue) is None, "the second batch is still in flight"
-    queue.answered(second)
+    queue.note_answered(second)
     assert took(queue) is first
 
 
 async def test_a_restart_numbers_unanswered_batches_anew(accumulator: Accumulator) -> None:
     queue = add_full(accumulator, 3)
     lost, first, second = took(queue), took(queue), took(queue)
-    queue.answered(lost)
+    queue.note_answered(lost)
     for batch in (first, second):
-        queue.answered(batch)
+        queue.note_answered(batch)
         queue.put_back(batch)
     sent_before = first.encoded
     queue.restart()
@@ -172,7 +172,7 @@ async def test_a_restart_numbers_unanswered_batches_anew(accumulator: Accumulato
     assert took(queue, SECOND) is first
     assert header(first) == (7, 1, 0)
     assert first.encoded is not sent_before, "what was sent is not written to"
-    queue.answered(first)
+    queue.note_answered(first)
     assert header(took(queue, SECOND)) == (7, 1, 1)
 
 
@@ -180,7 +180,7 @@ async def test_a_new_epoch_waits_for_what_is_under_way(accumulator: Accumulator)
     queue = add_full(accumulator, 2)
     first = took(queue)
     assert take(queue, SECOND) is None
-    queue.answered(first)
+    queue.note_answered(first)
     assert header(took(queue, SECOND)) == (7, 1, 0)
 
 
@@ -189,7 +189,7 @@ async def test_the_first_unanswered_batch_is_known(accumulator: Accumulator) -> 
     first, second = took(queue), took(queue)
     assert queue.is_first(first)
     assert not queue.is_first(second)
-    queue.answered(first)
+    queue.note_answered(first)
     assert queue.is_first(second)
 
 
@@ -198,7 +198,7 @@ async def test_memory_is_given_back_when_a_batch_is_settled(accumulator: Accumul
     assert not accumulator.has_room
     for batch in list(accumulator.incomplete):
         took(batch.queue)
-        batch.queue.answered(batch)
+        batch.queue.note_answered(batch)
         accumulator.settle(batch, None)
     assert accumulator.has_room
     assert accumulator.buffered_bytes == 0

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from odradek.broker.testing import run_broker
@@ -42,6 +40,7 @@ from tests.client.fake_broker import (
     refused,
 )
 from tests.client.live import WAIT_MS, name_of
+from tests.drawing import given, st
 
 Told = tuple[RecordMetadata | None, OdradekError | None]
 
@@ -190,7 +189,6 @@ async def live(
     return fates
 
 
-@settings(max_examples=300)
 @given(
     steps=st.lists(st.sampled_from(Step), max_size=25),
     answers=st.lists(st.sampled_from(ANSWERS), max_size=6),

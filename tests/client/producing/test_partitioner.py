@@ -4,8 +4,6 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as reference
 
 from odradek.client.errors import Refused
@@ -15,6 +13,7 @@ from odradek.client.producing.partitioner import (
     RecordPartitioner,
     murmur2,
 )
+from tests.drawing import given, st
 
 
 @given(st.binary(max_size=80))

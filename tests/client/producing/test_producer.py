@@ -289,7 +289,7 @@ async def test_a_partition_that_is_not_there_is_refused(
         ({"timestamp_ms": "now"}, "a whole number, milliseconds since 1970, not 'now'"),
         ({"timestamp_ms": 1.5}, "a whole number"),
         ({"timestamp_ms": 2**63}, "a whole number"),
-        ({"topic": b"t"}, "a topic is a str, and b't' was given"),
+        ({"topic": b"t"}, "a topic is a str of at least one character, and b't' was given"),
     ],
     ids=repr,
 )
@@ -394,7 +394,7 @@ async def test_leaving_by_an_exception_is_prompt_and_shows_it_alone(
     autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
 ) -> None:
     fake_broker.next(PRODUCE, SILENCE)
-    producer = producer_of(fake_broker)
+    producer = producer_of(fake_broker, flush_on_error=False)
     before = trio.current_time()
     with pytest.raises(ZeroDivisionError):
         async with producer:

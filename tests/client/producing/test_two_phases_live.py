@@ -14,6 +14,8 @@ from odradek.client import Admin, Completion, PreparedTransaction, Producer, Ref
 from tests.client.live import WAIT_MS, name_of, read_all
 from tests.client.producing import prepare_and_die
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {"transaction.two.phase.commit.enable": "true", "num.partitions": "1"}
 
 

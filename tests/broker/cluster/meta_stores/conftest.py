@@ -12,7 +12,7 @@ from odradek.broker.cluster.etcd_answers import read_any
 from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.cluster.store_etcd import EtcdStore
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import MetaStore
+from odradek.broker.environment.env import MetaStore
 from tests.fakes.disk import FakeDisk
 from tests.fakes.jumping_clock import let_time_jump
 from tests.fakes.meta_store import FakeMetaStore

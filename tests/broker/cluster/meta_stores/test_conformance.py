@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 import trio
 
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
     Changes,
     Compacted,
     Compare,

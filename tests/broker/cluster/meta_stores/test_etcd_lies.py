@@ -12,8 +12,10 @@ import trio
 from odradek.broker.cluster.etcd_answers import MESSAGE_MAX_BYTES
 from odradek.broker.cluster.etcd_gateway import EtcdRefused
 from odradek.broker.cluster.store_etcd import EtcdStore
-from odradek.broker.env import LeaseExpired, OutcomeUnknown, StoreUnreachable
+from odradek.broker.environment.env import LeaseExpired, OutcomeUnknown, StoreUnreachable
 from tests.broker.cluster.meta_stores.scripted_etcd import HEADER, WRITTEN, ScriptedEtcd, b64, ok
+
+pytestmark = pytest.mark.slow
 
 LEASE = 2**63 - 1
 KEPT = {"result": {"header": HEADER, "ID": str(LEASE), "TTL": "3"}}

@@ -10,7 +10,7 @@ import trio
 from odradek.broker.cluster.etcd_gateway import EtcdGateway
 from odradek.broker.cluster.store_etcd import EtcdStore
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.env import StoreUnreachable
+from odradek.broker.environment.env import StoreUnreachable
 from tests.broker.cluster.meta_stores.scripted_etcd import HEADER, ok
 
 LEASE = 5

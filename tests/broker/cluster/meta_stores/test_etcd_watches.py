@@ -10,7 +10,7 @@ import trio
 
 from odradek.broker.cluster.etcd_gateway import EtcdGateway
 from odradek.broker.cluster.store_etcd import EtcdStore
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
     Changes,
     Compacted,
     StoreUnreachable,

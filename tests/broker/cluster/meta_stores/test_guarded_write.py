@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 import trio
 
-from odradek.broker.env import Compare, LeaseExpired, StoreUnreachable
-from odradek.broker.guarded_write import guarded_write
+from odradek.broker.cluster.guarded_write import guarded_write
+from odradek.broker.environment.env import Compare, LeaseExpired, StoreUnreachable
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.fakes.meta_store import FakeMetaStore
 

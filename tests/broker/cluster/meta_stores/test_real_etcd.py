@@ -14,11 +14,11 @@ import httpx2
 import pytest
 import trio
 
+from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.store_etcd import EtcdStore
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
-from odradek.broker.env import Compare, OutcomeUnknown, StoreUnreachable
-from odradek.broker.guarded_write import guarded_write
+from odradek.broker.environment.env import Compare, OutcomeUnknown, StoreUnreachable
 from tests.peers.etcd_server import EtcdNode, RealEtcd
 
 pytestmark = [pytest.mark.peers]

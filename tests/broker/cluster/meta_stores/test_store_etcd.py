@@ -15,7 +15,7 @@ import trio
 from odradek.broker.cluster.etcd_gateway import EtcdGateway, EtcdRefused
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
-from odradek.broker.env import (
+from odradek.broker.environment.env import (
     Compare,
     LeaseExpired,
     OutcomeUnknown,

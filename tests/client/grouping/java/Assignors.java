@@ -36,6 +36,7 @@ public final class Assignors {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ", -1);
             System.out.println(words[0].equals("assign") ? assign(words) : subscription(words));
+            System.out.flush();
         }
     }
 

@@ -1,0 +1,55 @@
+"""The batches of a Produce request, and the leaders of their partitions."""
+
+from typing import Final
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.partitions.request_batches import Batch
+from odradek.protocol.apis.produce import PartitionProduceData, TopicProduceData
+from odradek.protocol.batch import HEADER_BYTES, Codec, read_header
+from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+ADMIN_CLIENT: Final = "__admin_client"
+"""The client id with which Kafka's own tools may write to internal topics."""
+
+
+def name_of(context: RequestContext, asked: TopicProduceData) -> tuple[str, KafkaError | None]:
+    """Return the name of a topic, and an error if no topic has its id."""
+    if context.api_version < 13:
+        return asked.name, None
+    topic = context.core.cluster.image.topic_by_id(asked.topic_id)
+    if topic is None:
+        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
+        return asked.name, error
+    return topic.name, None
+
+
+def batch_of(
+    context: RequestContext, topic: str, data: PartitionProduceData, error: KafkaError | None
+) -> Batch:
+    records = memoryview(data.records or b"")
+    batch = Batch(topic=topic, index=data.index, records=records, error=error)
+    if len(records) >= HEADER_BYTES:
+        batch.header = read_header(records)
+        batch.is_transactional = batch.header.is_transactional
+    if error is None:
+        _look_up(context, batch)
+    return batch
+
+
+def _look_up(context: RequestContext, batch: Batch) -> None:
+    try:
+        batch.leader = context.core.partitions.leader(batch.topic, batch.index)
+        if batch.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{batch.topic} is internal; the broker writes it.",
+            )
+        if batch.header is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch.")
+        if context.api_version < 7 and batch.header.codec == Codec.ZSTD:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later."
+            )
+    except KafkaError as error:
+        batch.error = error.with_traceback(None)

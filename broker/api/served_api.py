@@ -1,0 +1,21 @@
+"""Declarations of what is served: an API, its handler, and the listeners."""
+
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from odradek.broker.api.context import Deferred, RequestContext
+from odradek.broker.api.listeners import Listeners as Listeners
+from odradek.late import dataclass
+from odradek.protocol.api import Api
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+@dataclass(frozen=True, slots=True)
+class ServedApi(Generic[Request, Response]):
+    """One API, and the function that answers it. See `context.py:Handler`."""
+
+    api: Api[Request, Response]
+    handler: Callable[[RequestContext, Request], Awaitable[Response | Deferred | None]]
+    on: Listeners = Listeners.CLIENTS

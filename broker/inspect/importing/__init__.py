@@ -1,0 +1,1 @@
+"""The import of Apache Kafka's own data directory: `odradek storage import`."""

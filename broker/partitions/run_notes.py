@@ -1,0 +1,125 @@
+"""The notes of this broker's last run, and those of this run for the next start.
+
+A file `clean-shutdown` in the data directory says that every log was closed with a checkpoint at
+its end. It is removed before anything is opened, so that a crash while opening is a crash
+(KAFKA-10471); it is not written if any log could not be closed that way (KAFKA-13315). All else is
+in the file `last-run` (`storage/last_run.py`).
+
+From both follows how recovery judges a log, and which logs may lack acknowledged records until this
+broker has left the in-sync sets (`cluster/power_loss.py`).
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from odradek.broker.environment.env import Disk
+from odradek.broker.storage.config import FlushPolicy
+from odradek.broker.storage.damage import Others, Rules
+from odradek.broker.storage.files import parent_of
+from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
+from odradek.broker.values.topic_partition import TopicPartition
+
+LOGGER: Final = logging.getLogger(__name__)
+CLEAN_MARK: Final = "clean-shutdown"
+
+
+class RunNotes:
+    """The notes of one broker. `begin` reads them, before anything is opened."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        flush: FlushPolicy,
+        damaged: Callable[[], Iterable[TopicPartition]],
+    ) -> None:
+        """`damaged` returns the partitions whose stored data is damaged now."""
+        self._disk = disk
+        self._directory = directory
+        self._flush = flush
+        self._damaged = damaged
+        self._last_run = LastRun()
+        self._are_all_open = False
+        self.was_clean = False
+        """True if the last run closed every log with a checkpoint."""
+        self.lacks_records = False
+        """True if logs may lack acknowledged records, and other brokers may not know it yet."""
+        self.missing: set[TopicPartition] = set()
+        """Replicas whose directories were not there at the start. None is made meanwhile."""
+
+    async def begin(self) -> None:
+        """Read how the last run ended. Raises OSError."""
+        self._disk.mkdir(self._directory)
+        with contextlib.suppress(PermissionError):  # then it has been here before us
+            await self._disk.fsync_dir(parent_of(self._directory))
+        mark = f"{self._directory}/{CLEAN_MARK}"
+        self.was_clean = self._disk.exists(mark)
+        if self.was_clean:
+            self._disk.remove(mark)
+        await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
+        self._last_run = last = await read_last_run(self._disk, self._directory)
+        self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
+
+    @property
+    def _is_all_here(self) -> bool:
+        """True if the machine has not gone down since the last run, or only after its end."""
+        boot_id = self._disk.boot_id()
+        return (boot_id is not None and boot_id == self._last_run.boot_id) or self.was_clean
+
+    def rules(self, name: str, others: Others) -> Rules:
+        """Return the rules by which the log in a directory is judged after the last run."""
+        is_suspect = name in self._last_run.damaged
+        return Rules(
+            same_boot=self._is_all_here or is_suspect,
+            read_all=is_suspect,
+            others=others,
+            lacks_records=self.lacks_records,
+        )
+
+    def may_lack(self, where: TopicPartition) -> bool:
+        """Return True if the log of a partition may lack acknowledged records."""
+        return self.lacks_records or where in self.missing
+
+    async def note_none_relies_on_this(self) -> None:
+        """Note that no broker takes the logs here for whole any more, as far as they may not be."""
+        self.missing.clear()
+        if self.lacks_records:
+            self.lacks_records = False
+            await self.write()
+
+    async def on_all_open(self) -> None:
+        """Note this run's boot id for the next start, once all logs are open.
+
+        Nothing may be appended before: until it is noted, recovery judges the logs by the boot id
+        of the run before. A full disk is harmless: the older note makes recovery more careful.
+        """
+        self._are_all_open = True
+        await self.write()
+
+    async def write(self) -> None:
+        """Write what has changed since the notes on disk, once all logs are open."""
+        this_run = LastRun(
+            boot_id=self._disk.boot_id(),
+            damaged=frozenset(map(str, self._damaged())),
+            is_unflushed=self._flush is FlushPolicy.OS,
+            lacks_records=self.lacks_records,
+        )
+        if not self._are_all_open or this_run == self._last_run:
+            return
+        try:
+            await write_last_run(self._disk, self._directory, this_run)
+            self._last_run = this_run
+        except OSError as error:
+            LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
+
+    async def mark_clean(self) -> None:
+        """Note that every log was closed with a checkpoint at its end."""
+        try:
+            file = self._disk.open(f"{self._directory}/{CLEAN_MARK}")
+            await file.fsync()
+            file.close()
+            await self._disk.fsync_dir(self._directory)
+        except OSError as error:
+            LOGGER.warning("%s cannot be marked as closed: %s", self._directory, error)

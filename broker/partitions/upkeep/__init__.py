@@ -1,0 +1,1 @@
+"""The upkeep of logs: flushes, checkpoints, retention, compaction, scrubbing, identities."""

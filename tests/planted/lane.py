@@ -1,0 +1,63 @@
+"""The lane of small Produce requests."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+LANE: Final = "tests/broker/server/test_lane.py::test_"
+
+LANE_BUGS: Final = (
+    Planted(
+        bug="the lane answers before the fsync",
+        where="Lane.end_turn",
+        old="leader.call_when_committed(decided)",
+        new="leader.marks.move(leader.log.log_end_offset)\ndecided()",
+        tests=(f"{LANE}an_answer_of_the_lane_leaves_after_the_fsync",),
+    ),
+    Planted(
+        bug="the lane passes an answer that is pending",
+        where="PendingAnswers.note_due",
+        old="index or is_writing or not self._send_now(pending)",
+        new="is_writing or not self._send_now(pending)",
+        tests=(f"{LANE}answers_keep_the_order_of_requests_behind_one_that_the_task_serves",),
+    ),
+    Planted(
+        bug="the lane takes more requests of a connection than may wait for their answers",
+        where="Receiver._take",
+        old="lane.take(self._asking, received[start:stop]) if self._may_take() else None",
+        new="lane.take(self._asking, received[start:stop])",
+        tests=(f"{LANE}the_lane_leaves_requests_to_the_task_when_five_answers_are_pending",),
+    ),
+    Planted(
+        bug="a batch that could not be written spends its sequence",
+        where="Log.append_together",
+        old="self.files.disk.check_room()",
+        new=(
+            "self.files.disk.check_room()\n"
+            "for header in headers:\n"
+            "    self.producers.add_batch(header, base_offset, now_ms, now_ms)"
+        ),
+        tests=(f"{LANE}batches_that_could_not_be_written_spend_no_sequences",),
+    ),
+    Planted(
+        bug="the lane stores a part of a request that it leaves to the task",
+        where="Lane.take",
+        old="headers.append(header)",
+        new="headers.append(header)\nleader.append_together([part.records], [header])",
+        tests=(f"{LANE}of_a_request_with_a_bad_batch_the_good_one_is_stored_once",),
+    ),
+    Planted(
+        bug="a batch of a fenced producer slips through in the turn of its fencing",
+        where="Lane._check",
+        old="header.producer_epoch == before.producer_epoch",
+        new="True",
+        tests=(f"{LANE}a_producer_that_is_fenced_in_a_turn_stores_nothing_in_that_turn",),
+    ),
+    Planted(
+        bug="the lane goes on behind a batch that it could not append",
+        where="Leader.append_together",
+        old="offsets and isinstance(offsets[-1], KafkaError)",
+        new="False",
+        tests=(f"{LANE}what_follows_a_batch_that_was_not_appended_is_refused_too",),
+    ),
+)

@@ -1,0 +1,211 @@
+"""What is read and written by hand is what the generated functions read and write."""
+
+import random
+from itertools import product
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from odradek.protocol import plain_produce
+from odradek.protocol.apis.fetch import FETCH, FetchRequest
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from odradek.protocol.connection import ClientProtocol, Request, ServerProtocol
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.plain_produce import PARTS_MAX, Stored, answer, scan
+
+VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
+SHAPES: Final = ([1], [3], [1, 2], [PARTS_MAX])
+"""The numbers of partitions of each topic."""
+SERVER: Final = ServerProtocol({PRODUCE.key: PRODUCE, FETCH.key: FETCH})
+
+
+def topic_id(number: int) -> UUID:
+    return UUID(int=number + 1)
+
+
+def produce(shape: list[int], version: int, *, size: int = 100, **changes: Any) -> ProduceRequest:
+    topics = tuple(
+        TopicProduceData(
+            name=f"topic-{number}" if version < 13 else "",
+            topic_id=topic_id(number) if version >= 13 else UUID(int=0),
+            partition_data=tuple(
+                PartitionProduceData(index=index, records=bytes([index]) * size)
+                for index in range(count)
+            ),
+        )
+        for number, count in enumerate(shape)
+    )
+    fields = {"acks": -1, "timeout_ms": 30_000, "topic_data": topics, **changes}
+    return ProduceRequest(**fields)
+
+
+def frame_of(
+    request: ProduceRequest, version: int, client_id: str | None = "a client"
+) -> memoryview:
+    """The frame without its length."""
+    _, parts = ClientProtocol(client_id).request(PRODUCE, version, request)
+    return memoryview(bytearray(b"".join(parts)))[4:]
+
+
+def as_scanned(request: Request) -> tuple[Any, ...]:
+    """What `scan` returns for a request that the generated functions have read."""
+    body, version = request.body, request.version
+    parts = [
+        (topic.topic_id.bytes if version >= 13 else topic.name.encode(), data.index, data.records)
+        for topic in body.topic_data
+        for data in topic.partition_data
+    ]
+    client_id = None if request.client_id is None else request.client_id.encode()
+    return version, request.correlation_id, client_id, body.acks, body.timeout_ms, parts
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_plain_request_is_read_as_the_generated_functions_read_it(version: int) -> None:
+    sizes, client_ids = (0, 1, 126, 127, 20_000), (None, "", "a client")
+    for shape, size, client_id in product(SHAPES, sizes, client_ids):
+        frame = frame_of(produce(shape, version, size=size), version, client_id)
+        found = scan(frame)
+        assert found is not None
+        assert tuple(found) == as_scanned(SERVER.parse(frame))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_an_answer_has_the_bytes_that_the_generated_functions_write(
+    version: int, shape: list[int]
+) -> None:
+    frame = frame_of(produce(shape, version), version)
+    request = SERVER.parse(frame)
+    offsets = iter(range(2**40, 2**50, 12_345))
+    response = ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(
+                    PartitionProduceResponse(
+                        index=data.index,
+                        error_code=0,
+                        base_offset=next(offsets),
+                        log_start_offset=data.index,
+                    )
+                    for data in topic.partition_data
+                ),
+            )
+            for topic in request.body.topic_data
+        )
+    )
+    stored = [
+        Stored(
+            topic.topic_id.bytes if version >= 13 else topic.name.encode(),
+            part.index,
+            part.base_offset,
+            part.log_start_offset,
+        )
+        for topic in response.responses
+        for part in topic.partition_responses
+    ]
+    expected = b"".join(SERVER.build_response(request, response))
+    assert answer(version, request.correlation_id, stored) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda version: produce([1], version, transactional_id="t"),
+        lambda version: produce([1], version, transactional_id=""),
+        lambda version: produce([], version),
+        lambda version: produce([0], version),
+        lambda version: produce([1, 0], version),
+        lambda version: produce([PARTS_MAX + 1], version),
+        lambda version: produce([PARTS_MAX, 1], version),
+        lambda version: produce([200], version),
+        lambda version: produce(
+            [],
+            version,
+            topic_data=produce([1], version).topic_data * 2,  # one topic twice
+        ),
+        lambda version: produce(
+            [],
+            version,
+            topic_data=(
+                TopicProduceData(
+                    name="t" if version < 13 else "",
+                    partition_data=(PartitionProduceData(index=0, records=None),),
+                ),
+            ),
+        ),
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_generated_functions(
+    version: int, request_of: Any
+) -> None:
+    frame = frame_of(request_of(version), version)
+    assert SERVER.parse(frame).body is not None
+    assert scan(frame) is None
+
+
+def test_a_request_of_another_api_is_not_taken_for_a_produce() -> None:
+    _, parts = ClientProtocol("x").request(
+        FETCH, 12, FetchRequest(max_wait_ms=1, min_bytes=1, topics=())
+    )
+    assert scan(memoryview(b"".join(parts))[4:]) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_changed_frame_both_read_the_same_or_the_hand_leaves_it(seed: int) -> None:
+    """Bytes are changed, cut off, added and repeated. A frame that one refuses none accepts."""
+    dice = random.Random(seed)
+    plain = 0
+    for _ in range(2_000):
+        version = dice.choice(VERSIONS)
+        shape = dice.choice(SHAPES)
+        frame = bytearray(frame_of(produce(shape, version, size=dice.choice((0, 3, 130))), version))
+        at = dice.randrange(len(frame))
+        match dice.randrange(5):
+            case 0:
+                frame[at] ^= 1 << dice.randrange(8)
+            case 1:
+                frame[at] = dice.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+            case 2:
+                del frame[at:]
+            case 3:
+                frame += dice.randbytes(dice.randint(1, 5))
+            case _:
+                frame[at:at] = frame[at : at + dice.randint(1, 9)]
+        found = scan(memoryview(frame))
+        if found is None:
+            continue
+        plain += 1
+        if found.client_id is not None and not is_text(found.client_id):
+            continue  # the lane decodes it, and leaves the frame to the others
+        if found.version < 13 and not all(is_text(part.topic) for part in found.parts):
+            continue
+        try:
+            read = SERVER.parse(memoryview(frame))
+        except ProtocolError as error:
+            pytest.fail(f"{error}: {frame.hex()}")
+        assert tuple(found) == as_scanned(read), frame.hex()
+    assert plain > 200
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def test_the_hand_knows_each_version_that_is_served() -> None:
+    assert PRODUCE.flexible_from == plain_produce.FLEXIBLE_FROM
