@@ -28,6 +28,7 @@ FRANZ_GO_848: Final = "franz-go-848"
 """franz-go with groups of the new protocol."""
 # A test about a transaction's time-out should not wait for a reaper that comes every 10 s.
 BROKER_SETTINGS: Final = {
+    "log.retention.ms": "-1",  # the tests have records of 1970
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
     # How soon a member of the new group protocol learns of a change, and is missed.

@@ -2,11 +2,13 @@
 
     python -m tests.selection quick               the quick set, one argument of pytest a line
     python -m tests.selection changed [COMMIT]    the tests of the folders that differ from a commit
+    python -m tests.selection failed              what the last run of pytest has left as failed
 
 A folder of the product has its tests in the folder of the same name: those of `broker/txn/` are in
 `tests/broker/txn/`. `ELSEWHERE` names the others.
 """
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -64,6 +66,10 @@ SMOKE: Final = (
 )
 """A test of each big part that the quick set leaves out otherwise."""
 
+FAILED: Final = ".pytest_cache/v/cache/lastfailed"
+AGAIN_AT_MOST: Final = 3
+"""More failures than these are no bad luck of a busy machine."""
+
 
 def differing(commit: str, root: Path = ROOT) -> list[str]:
     """Return the files that differ from a commit, those that git does not know yet included."""
@@ -76,6 +82,21 @@ def differing(commit: str, root: Path = ROOT) -> list[str]:
 
     tracked = lines_of("diff", "--name-only", "--no-renames", commit, "--")
     return sorted({*tracked, *lines_of("ls-files", "--others", "--exclude-standard")})
+
+
+def failed(root: Path = ROOT) -> list[str]:
+    """Return the tests that the last run of pytest has left as failed.
+
+    Exits with a sentence if there are none, so that a run that broke off is not taken for a good
+    one, or more than `AGAIN_AT_MOST`.
+    """
+    path = root / FAILED
+    tests = list(json.loads(path.read_text())) if path.exists() else []
+    if not tests:
+        sys.exit("test: no test is noted as failed, so something else has ended the run")
+    if len(tests) > AGAIN_AT_MOST:
+        sys.exit(f"test: {len(tests)} tests failed; only {AGAIN_AT_MOST} are worth another try")
+    return tests
 
 
 def is_central(path: str) -> bool:
@@ -119,6 +140,8 @@ def main() -> None:
             changed = differing(rest[0] if rest else "HEAD")
             chosen = without_inner(test for path in changed for test in needed_for(path))
             chosen += ["quick"] if any(map(is_central, changed)) else []
+        case ["failed"]:
+            chosen = failed()
         case _:
             sys.exit(__doc__)
     for target in chosen:

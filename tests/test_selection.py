@@ -1,5 +1,6 @@
 """Which tests `scripts/test --changed` and `--quick` run."""
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,14 @@ import pytest
 
 from tests.laws.source import PACKAGES, ROOT
 from tests.selection import (
+    AGAIN_AT_MOST,
     CENTRAL,
     ELSEWHERE,
+    FAILED,
     QUICK,
     SMOKE,
     differing,
+    failed,
     is_central,
     needed_for,
     without_inner,
@@ -118,3 +122,22 @@ def test_an_earlier_commit_counts_what_was_committed_since(
     git("commit", "-am", "second")
     assert differing("HEAD", tmp_path) == []
     assert differing("HEAD~1", tmp_path) == ["edited"]
+
+
+@pytest.mark.parametrize("count", [0, 1, AGAIN_AT_MOST, AGAIN_AT_MOST + 1])
+def test_a_few_failures_are_tried_again_and_a_run_that_broke_off_is_not(
+    tmp_path: Path, count: int
+) -> None:
+    tests = [f"tests/test_x.py::test_y[{number}]" for number in range(count)]
+    (tmp_path / FAILED).parent.mkdir(parents=True)
+    (tmp_path / FAILED).write_text(json.dumps(dict.fromkeys(tests, True)))
+    if 0 < count <= AGAIN_AT_MOST:
+        assert failed(tmp_path) == tests
+    else:
+        with pytest.raises(SystemExit, match=r"ended the run|worth another try"):
+            failed(tmp_path)
+
+
+def test_without_a_note_of_a_run_nothing_is_tried_again(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="ended the run"):
+        failed(tmp_path)

@@ -94,7 +94,7 @@ class Connections:
     async def to(self, node: Node, purpose: str = "") -> BrokerConnection:
         """Open a connection, or wait for the attempt under way. Cancelling ends only the wait.
 
-        Raises `Disconnected`, `TimedOut` or `Refused`.
+        Raises `Disconnected`, `TimedOut`, `Refused` or `Closed`.
         """
         address = node.host, node.port
         link = self._links.setdefault((node.node_id, purpose), _Link(address))
@@ -111,8 +111,10 @@ class Connections:
         await attempt.wait()
         if link.open_connection is not None:
             return link.open_connection
-        lost = f"the connection to {node.host}:{node.port} was lost"
-        raise (link.error or Disconnected(lost)).copy()
+        error = link.error
+        if error is None and link.connection is not None:  # opened, and closed before this went on
+            error = link.connection.why_closed
+        raise (error or Disconnected(f"no connection to {node.host}:{node.port}")).copy()
 
     async def to_any(self, nodes: Iterable[Node]) -> BrokerConnection:
         """Return an open connection. Without one, connect to a node or a given address.

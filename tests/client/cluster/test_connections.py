@@ -90,6 +90,22 @@ async def test_a_broker_that_was_given_up_while_it_was_connected_to_can_be_reach
         assert connections.find(1) is found
 
 
+async def test_a_connection_that_is_closed_when_it_was_just_opened_says_why(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """A client that was closed in that moment said that it tried again."""
+    async with connections_to(fake_broker) as connections, trio.open_nursery() as nursery:
+
+        async def close_when_it_is_open() -> None:
+            while connections.find(1) is None:
+                await trio.lowlevel.checkpoint()
+            connections.close(Closed("the client was closed"))
+
+        nursery.start_soon(close_when_it_is_open)
+        with pytest.raises(Closed, match="the client was closed"):
+            await connections.to(NODE)
+
+
 async def test_any_connection_is_an_open_one_and_else_to_a_given_address(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:
