@@ -111,7 +111,7 @@ async def produce(
         name, error = name_of(context, topic)
         for data in topic.partition_data:
             await turns.take(LOOK_UP_STEPS)
-            batch = batch_of(context, name, data, error)
+            batch = batch_of(context, name, topic.topic_id, data, error)
             # The only replica is all of them: what it has counts once the high watermark is there.
             batch.by_all = request.acks == ACKS_ALL or batch.is_alone
             batches.append(batch)

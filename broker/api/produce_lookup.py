@@ -1,12 +1,14 @@
 """The batches of a Produce request, and the leaders of their partitions."""
 
 from typing import Final
+from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partitions.request_batches import Batch
 from odradek.protocol.apis.produce import PartitionProduceData, TopicProduceData
 from odradek.protocol.batch import HEADER_BYTES, Codec, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.plain_produce import TOPIC_IDS_FROM
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ADMIN_CLIENT: Final = "__admin_client"
@@ -15,31 +17,42 @@ ADMIN_CLIENT: Final = "__admin_client"
 
 def name_of(context: RequestContext, asked: TopicProduceData) -> tuple[str, KafkaError | None]:
     """Return the name of a topic, and an error if no topic has its id."""
-    if context.api_version < 13:
+    if context.api_version < TOPIC_IDS_FROM:
         return asked.name, None
     topic = context.core.cluster.image.topic_by_id(asked.topic_id)
     if topic is None:
-        error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {asked.topic_id}.")
-        return asked.name, error
+        return asked.name, _no_topic_has(asked.topic_id)
     return topic.name, None
 
 
+def _no_topic_has(topic_id: UUID) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has id {topic_id}.")
+
+
 def batch_of(
-    context: RequestContext, topic: str, data: PartitionProduceData, error: KafkaError | None
+    context: RequestContext,
+    topic: str,
+    topic_id: UUID,
+    data: PartitionProduceData,
+    error: KafkaError | None,
 ) -> Batch:
+    """Return a batch with the leader of its partition, or with the error that refuses it."""
     records = memoryview(data.records or b"")
     batch = Batch(topic=topic, index=data.index, records=records, error=error)
     if len(records) >= HEADER_BYTES:
         batch.header = read_header(records)
         batch.is_transactional = batch.header.is_transactional
     if error is None:
-        _look_up(context, batch)
+        _look_up(context, batch, topic_id)
     return batch
 
 
-def _look_up(context: RequestContext, batch: Batch) -> None:
+def _look_up(context: RequestContext, batch: Batch, topic_id: UUID) -> None:
     try:
         batch.leader = context.core.partitions.leader(batch.topic, batch.index)
+        # A topic made anew leads under its name before the image that names it is the current one.
+        if context.api_version >= TOPIC_IDS_FROM and batch.leader.log.topic_id != topic_id:
+            raise _no_topic_has(topic_id)
         if batch.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,

@@ -255,7 +255,11 @@ class Lane:
                 name = part.topic.decode()
             if name is None or name in INTERNAL_TOPICS:
                 return None
-            leader = self._leaders[key] = self._core.partitions.leader(name, part.partition)
+            leader = self._core.partitions.leader(name, part.partition)
+            # A topic made anew leads under its name before the image that names it is current.
+            if has_ids and leader.log.topic_id.bytes != part.topic:
+                return None
+            self._leaders[key] = leader
         config = leader.log.config
         if (
             config.is_compacted

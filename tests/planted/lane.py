@@ -54,6 +54,13 @@ LANE_BUGS: Final = (
         tests=(f"{LANE}a_producer_that_is_fenced_in_a_turn_stores_nothing_in_that_turn",),
     ),
     Planted(
+        bug="the lane writes by the id of a topic that is gone into the one of its name",
+        where="Lane._leader",
+        old="has_ids and leader.log.topic_id.bytes != part.topic",
+        new="False",
+        tests=(f"{LANE}an_old_id_does_not_write_to_the_topic_made_anew_under_its_name",),
+    ),
+    Planted(
         bug="the lane goes on behind a batch that it could not append",
         where="Leader.append_together",
         old="offsets and isinstance(offsets[-1], KafkaError)",

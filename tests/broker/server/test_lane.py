@@ -5,15 +5,17 @@ import gc
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.api.late_table import LateTable
+from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.server.lane import Lane, Taken
 from odradek.broker.server.server import Server
 from odradek.broker.storage.segment import Segment
@@ -380,6 +382,34 @@ async def test_a_damaged_batch_spends_no_sequence(taken: Counter[bool]) -> None:
         refused, stored = [response(frame) for frame in (await producer.client.frames(3))[1:]]
         assert refused.error_code == E.CORRUPT_MESSAGE
         assert (stored.error_code, stored.base_offset) == (E.NONE, 1)
+
+
+# plant the lane writes by the id of a topic that is gone into the one of its name
+async def test_an_old_id_does_not_write_to_the_topic_made_anew_under_its_name(
+    monkeypatch: pytest.MonkeyPatch, taken: Counter[bool]
+) -> None:
+    """The new topic leads already, and the image with its id is not the current one yet."""
+    former = UUID(int=7)
+    by_id = ClusterImage.topic_by_id
+
+    def with_former(image: ClusterImage, topic_id: UUID) -> TopicImage | None:
+        if topic_id == former:
+            return replace(image.topics["plain"], topic_id=former)
+        return by_id(image, topic_id)
+
+    async with broker() as found:
+        (producer,) = await producers_of(found, 1)
+        stranger = Producer(found.client(), await found.producer_id())
+        monkeypatch.setattr(ClusterImage, "topic_by_id", with_former)
+        there = found.topic_ids["plain"]
+        for sender in (producer, stranger):  # the lane would take it from the first
+            late = sender.batch("plain", 0, b"late", is_spent=False)
+            found.topic_ids["plain"] = former
+            assert (await send(found, sender, late)).error_code == E.UNKNOWN_TOPIC_ID
+            found.topic_ids["plain"] = there
+        good = await send(found, producer, producer.batch("plain", 0, b"good"))
+        assert (good.error_code, good.base_offset) == (E.NONE, 1)
+        assert taken[True] == 1
 
 
 # plant a batch that could not be written spends its sequence
