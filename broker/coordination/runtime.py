@@ -34,7 +34,8 @@ timeline is about to change. There are two ways, and `at_once` chooses:
 - It is decided on the newest state. With `at_once` the change is replayed in the same synchronous
   step as its append. What is answered or shown of such a state waits for the offset of its newest
   record. Consumer groups do so, whose members come by the hundred, and so do offsets inside a
-  transaction, which no reader sees before their marker.
+  transaction, which no reader sees before their marker. The end of a decided transaction does so as
+  well, and waits for nothing (`Ledger.complete`).
 
 In both cases the state is the replay of a beginning of the log, the committed one or all of it, and
 each operation is decided on everything that stands before its records.
@@ -96,20 +97,22 @@ class Runtime(Tenure, Generic[C]):
         change: C | None = None,
         *,
         at_once: bool = False,
+        flush_later: bool = False,
         producer: AppendingProducer | None = None,
     ) -> int:
         """Append one batch, whose records have times, and return the offset after it.
 
-        `change` is replayed when the batch is committed; `at_once`: in this call. With `producer`
-        the batch is a part of that producer's transaction. Raises KafkaError, made by `refusal`;
-        then nothing is written and nothing has changed.
+        `change` is replayed when the batch is committed; `at_once`: in this call. `flush_later` is
+        as in `StatePartition.append_batch`. With `producer` the batch is a part of that producer's
+        transaction. Raises KafkaError, made by `refusal`; then nothing is written and nothing has
+        changed.
         """
         try:
             # invariant tenures 1
             # A newer tenure may lead the same partition, and has not seen this decision.
             self.check()
             if producer is None:
-                appended = self.partition.append_batch(batch)
+                appended = self.partition.append_batch(batch, flush_later=flush_later)
             else:
                 appended = self.partition.append_batch(
                     batch,
@@ -128,7 +131,13 @@ class Runtime(Tenure, Generic[C]):
             whole(self.replay(change, appended.base_offset))
         else:
             # invariant durable 1: A transaction's state is visible only when its record is durable.
+            # Complete* alone counts when it is appended: it follows from the durable Prepare* and
+            # the markers, and the next record of its id is durable only after it.
             # plant KAFKA-9666
+            # plant a transaction is complete although the log refused its record
+            # plant a completion that nothing follows never gets to the disk
+            # plant the record after a completion counts when it is appended as well
+            # tests/broker/txn/test_crashed_completions.py
             # plant a change takes effect before it is committed
             # plant a commit brings changes into effect that stand behind it
             self._timeline.add(change, appended.base_offset, next_offset)

@@ -36,11 +36,13 @@ class StatePartition(Protocol):
         base_sequence: int = -1,
         is_transactional: bool = False,
         verified_after: int | None = None,
+        flush_later: bool = False,
     ) -> AppendedOffsets:
         """Append a batch that is not built yet, whose records have times.
 
-        `verified_after` is as in `Leader.append_from_client`. Raises KafkaError; then nothing of it
-        was written.
+        `verified_after` is as in `Leader.append_from_client`. With `flush_later` no flush is
+        started: that of the next append covers the batch, or a checkpoint. Raises KafkaError; then
+        nothing of it was written.
         """
 
     async def wait_committed(self, next_offset: int | None = None) -> None:

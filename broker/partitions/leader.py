@@ -201,12 +201,13 @@ class Leader:
         base_sequence: int = -1,
         is_transactional: bool = False,
         verified_after: int | None = None,
+        flush_later: bool = False,
     ) -> Appended:
         """Append a batch of the broker's own records, which is not built yet.
 
         With a producer id a coordinator writes for that producer: without sequences, but fenced by
-        epoch. Raises KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR,
-        UNKNOWN_TOPIC_OR_PARTITION.
+        epoch. `flush_later` is as in `StatePartition.append_batch`. Raises KafkaError:
+        INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION.
         """
         self.check_in_sync()
         now_ms = self._clock.wall_ms()
@@ -219,7 +220,9 @@ class Leader:
         header = read_header(built)
         if producer_id >= 0:
             self.log.producers.check_coordinator(header, verified_after=verified_after)
-        return self._append(built, header, header.max_timestamp, NO_APPEND_TIME, now_ms)
+        return self._append(
+            built, header, header.max_timestamp, NO_APPEND_TIME, now_ms, flush_later=flush_later
+        )
 
     # invariant transaction-groups 5: The markers of a group for one partition are appended by one
     # write, count together, and reach a follower together.
@@ -279,6 +282,8 @@ class Leader:
         timestamp_ms: int,
         append_time_ms: int,
         now_ms: int,
+        *,
+        flush_later: bool = False,
     ) -> Appended:
         base_offset = self.log.append(
             batch,
@@ -288,12 +293,22 @@ class Leader:
             now_ms=now_ms,
         )
         return self._finish_append(
-            base_offset, base_offset + header.last_offset_delta, append_time_ms
+            base_offset,
+            base_offset + header.last_offset_delta,
+            append_time_ms,
+            flush_later=flush_later,
         )
 
-    def _finish_append(self, base_offset: int, last_offset: int, append_time_ms: int) -> Appended:
+    def _finish_append(
+        self,
+        base_offset: int,
+        last_offset: int,
+        append_time_ms: int,
+        *,
+        flush_later: bool = False,
+    ) -> Appended:
         """Start what follows from an append, and return its result."""
-        self._note_appended()
+        self._note_appended(flush_later=flush_later)
         return Appended(
             base_offset=base_offset,
             last_offset=last_offset,
@@ -302,8 +317,8 @@ class Leader:
             leader_epoch=self.leader_epoch,
         )
 
-    def _note_appended(self) -> None:
-        self.maintenance.on_appended()
+    def _note_appended(self, *, flush_later: bool = False) -> None:
+        self.maintenance.on_appended(flush_later=flush_later)
         if self.log.config.flush is FlushPolicy.OS:
             self.update_visible()
         self.marks.followers.notify()

@@ -157,14 +157,14 @@ class Finisher:
                 )
 
     async def _complete(self, entries: Sequence[Entry]) -> None:
-        """Append the Complete* records, in one batch."""
+        """Append the Complete* records, in one batch. They count at once."""
         request = StepRequest(event=Event.MARKED, now_ms=self._clock.wall_ms())
         change = {}
         for entry in entries:
             cell = state.decide(entry.transaction, request.event, request.transaction_version)
             assert isinstance(cell, Move)
             change[entry] = state.step(entry.transaction, cell, request)
-        await self._ledger.write(change)
+        self._ledger.complete(change)
 
 
 def _to_words(partitions: Collection[TopicIdPartition]) -> str:

@@ -2,7 +2,8 @@
 
 A transaction changes only through `Ledger.write`. The change is visible when its record is
 committed; `TransactionTenure.replay` then also starts what follows from it: it watches the new
-deadline, and has a decided transaction finished.
+deadline, and has a decided transaction finished. Its end alone takes a shorter way,
+`Ledger.complete`.
 """
 
 import logging
@@ -183,8 +184,8 @@ class Ledger:
     async def write(self, change: Change, records: Sequence[Record] | None = None) -> None:
         """Append what ids of one tenure become as one batch. Return when it is visible.
 
-        This is the one way in which an id changes. Until then the ids are pending. `records` are
-        those of the change, if they are made already. Raises KafkaError; the ids are then as they
+        Until then the ids are pending. `records` are those of the change, if they are made already.
+        Raises KafkaError; the ids are then as they
         were, and not pending. For a few hundred ids, unless they are pending before (`reserved` in
         `transaction_group.py`): nothing else runs until they are appended.
         """
@@ -218,6 +219,23 @@ class Ledger:
             for entry, after in change.items():
                 if entry.pending is after:
                     tenure.release(entry)
+
+    # invariant durable 1
+    def complete(self, change: Change) -> None:
+        """Append the Complete* records of ids of one tenure as one batch. They are visible at once.
+
+        Raises KafkaError; the ids are then still in Prepare*.
+        """
+        # What a record of Complete* says is true before it is durable: all markers are committed,
+        # and after the durable decision nothing else can follow. A coordinator that finds only the
+        # decision sends the markers again, and the partitions recognise them. That must be over
+        # before the id's next transaction begins. It is: no record of the next transaction can be
+        # committed without this one, which stands before it in the same log, and nothing is written
+        # in that transaction before such a record is. So the records share a flush.
+        assert all(entry.pending is None for entry in change), change
+        tenure = next(iter(change)).tenure
+        records = [store.record_of(entry.transactional_id, change[entry]) for entry in change]
+        tenure.append(batch_of(records), change, at_once=True, flush_later=True)
 
     def _on_doubt(self, tenure: TransactionTenure, change: Change) -> None:
         """Handle a change that is in the log, and may be committed or not."""

@@ -53,6 +53,7 @@ class FakeStatePartition:
         base_sequence: int = -1,
         is_transactional: bool = False,
         verified_after: int | None = None,
+        flush_later: bool = False,
     ) -> Appended:
         return self._append(
             batch.build(

@@ -12,6 +12,7 @@ TELLING: Final = "tests/broker/txn/test_markers.py::test_"
 SEQUENCES: Final = "tests/broker/storage/test_producers.py::test_"
 OFFSETS: Final = "tests/broker/group/test_offsets.py::test_"
 WRITING: Final = "tests/broker/coordination/test_runtime.py::test_"
+CRASHED: Final = "tests/broker/txn/test_crashed_completions.py::test_"
 
 COMPLETION_BUGS: Final = (
     Planted(
@@ -192,5 +193,30 @@ COMPLETION_BUGS: Final = (
             "trio.lowlevel.spawn_system_task(late)"
         ),
         tests=(f"{OFFSETS}a_committed_offset_is_there_when_its_marker_is_acknowledged",),
+    ),
+    Planted(
+        bug="a transaction is complete although the log refused its record",
+        where="Ledger.complete",
+        old="tenure.append(batch_of(records), change, at_once=True, flush_later=True)",
+        new=(
+            "for entry in change:\n"
+            "    tenure.apply(entry, change[entry])\n"
+            "tenure.append(batch_of(records), change, at_once=True, flush_later=True)"
+        ),
+        tests=(f"{CRASHED}a_completion_that_the_log_refuses_does_not_count",),
+    ),
+    Planted(
+        bug="a completion that nothing follows never gets to the disk",
+        where="Background.on_appended",
+        old="if kept not in self._unsaved:",
+        new="if kept not in self._unsaved and not flush_later:",
+        tests=(f"{CRASHED}a_completion_that_nothing_follows_is_on_disk_soon",),
+    ),
+    Planted(
+        bug="the record after a completion counts when it is appended as well",
+        where="Ledger.write",
+        old="await tenure.wait_committed(next_offset)",
+        new="tenure.note_committed(next_offset)",
+        tests=(f"{CRASHED}markers_that_are_sent_again_after_a_crash_end_no_later_transaction",),
     ),
 )

@@ -2,7 +2,8 @@
 
 - What was appended is flushed at once, whether or not a request waits for it (acks=0, connections
   that are gone). The end of an fsync starts the next one, until all is on disk. A task is needed
-  only if several files must be flushed.
+  only if several files must be flushed. The end of a transaction waits for the next append or for
+  the checkpoint: nothing depends on it before (`Ledger.complete`).
 - A checkpoint of a log is written once 16 MiB or 5 s of appends are not covered by it, and when it
   has rolled. Reopening after a crash reads no more than that. The first one is written at once:
   without it nothing tells the file of a log from that of another one.
@@ -54,8 +55,11 @@ class Background:
         """Set when a log has too much that is not saved, or was never saved."""
         self._checkpointing = trio.CapacityLimiter(CHECKPOINTS_AT_ONCE)
 
-    def on_appended(self, kept: KeptLog) -> None:
-        """Note that a log has grown or rolled. Called at every append: quick."""
+    def on_appended(self, kept: KeptLog, *, flush_later: bool = False) -> None:
+        """Note that a log has grown or rolled. Called at every append: quick.
+
+        `flush_later` is as in `StatePartition.append_batch`.
+        """
         log = kept.log
         if kept not in self._unsaved:
             self._unsaved[kept] = trio.current_time()
@@ -64,7 +68,8 @@ class Background:
                 self._has_many_unsaved.set()
         if log.unsaved_bytes >= CHECKPOINT_BYTES:
             self._has_many_unsaved.set()
-        self.flush(kept)
+        if not flush_later:
+            self.flush(kept)
 
     def flush(self, kept: KeptLog) -> None:
         """Start to flush what has been appended, if it counts only then and is not being flushed.

@@ -60,9 +60,9 @@ class Maintenance:
 
     # flushes and checkpoints
 
-    def on_appended(self) -> None:
-        """Note that the log has grown or rolled. Called at every append: quick."""
-        self._background.on_appended(self)
+    def on_appended(self, *, flush_later: bool = False) -> None:
+        """See `Background.on_appended`."""
+        self._background.on_appended(self, flush_later=flush_later)
 
     def keep_flushing(self) -> None:
         """Start to flush what was appended while the last fsync ran."""

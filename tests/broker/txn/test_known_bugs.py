@@ -204,18 +204,15 @@ async def test_a_failed_init_spends_no_epoch(world: World) -> None:
     assert await world.init() == producer(1000, 1)
 
 
-@pytest.mark.parametrize("where", ["append", "flush"])
-async def test_the_record_of_completion_is_written_until_it_is_there(
-    world: World, where: str
-) -> None:
+async def test_the_record_of_completion_is_written_until_it_is_there(world: World) -> None:
     """The markers are written, and no request would retry the record."""
     me = await world.init()
     await world.add(me, P0)
     world.markers.hold()
     me = await world.commit(me)
-    errors = world.log.append_errors if where == "append" else world.log.flush_errors
-    errors.extend([ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
+    world.log.append_errors.extend([ErrorCode.NOT_ENOUGH_REPLICAS] * 3)
     world.markers.release()
+    assert await world.settled() is State.PREPARE_COMMIT
     await world.add(me, P1)
     assert world.state is State.ONGOING
     assert len(world.markers.written) == 1

@@ -118,8 +118,10 @@ class Walk(World):
         is_fence = before.state is State.ONGOING and after.state is State.PREPARE_ABORT
         assert is_first or is_fence or (before.state, after.state) in LEGAL
         record = encode(entry.transactional_id, after)
-        durable = [(r.key, r.value) for r in self.log.durable_records if r.key == record.key]
-        assert durable[-1] == (record.key, record.value), "visible before it is durable"
+        is_end = before.state.is_prepared
+        records = self.log.records if is_end else self.log.durable_records
+        newest = [r.value for r in records if r.key == record.key][-1]
+        assert newest == record.value, "visible before it is appended or durable"
         self.check_identity(entry.transactional_id, after)
         if (
             after.state.is_prepared
