@@ -22,7 +22,7 @@ from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
-from odradek.broker.environment import collector
+from odradek.broker.environment import allocator, collector
 from odradek.broker.environment.env import MetaStore
 from odradek.broker.environment.log_lines import LimitedHandler
 from odradek.broker.environment.system import (
@@ -169,6 +169,7 @@ async def _main(
     def started(what: Started) -> None:
         has_started.set()
         _say_started(what, config, directory, is_ephemeral)
+        allocator.keep_freed_memory()
 
     try:
         if not disk.exists(f"{directory}/{FORMAT_FILE}"):  # before anything is written there

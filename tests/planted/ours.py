@@ -308,4 +308,13 @@ OUR_BUGS: Final = (
             "test_settings_that_were_changed_while_the_broker_ran_are_rebuilt",
         ),
     ),
+    Planted(
+        bug="the memory of a large answer goes back to the system with each answer",
+        where="keep_freed_memory",
+        old="set_option(M_TRIM_THRESHOLD, KEPT_BYTES)",
+        tests=(
+            "tests/broker/test_large_answers.py::test_"
+            "the_memory_of_a_large_answer_is_used_again_for_the_next",
+        ),
+    ),
 )
