@@ -30,6 +30,7 @@ from tests.broker.api.altering import (
     resource,
     shown,
 )
+from tests.broker.api.producing import until
 from tests.broker.asks import batch, create_topic, produce
 from tests.broker.raw import RawClient
 from tests.client.live import name_of
@@ -160,7 +161,10 @@ def test_alter_configs_replaces_all_settings(either: RawClient, topic: str) -> N
     )
     assert replace_all(either, TOPIC, topic, retention_ms="7").error_code == 0
     assert shown(either, TOPIC, topic, "segment.bytes", 5).config_source == ConfigSource.DEFAULT
-    assert described(either, TOPIC, topic, "retention.ms")["retention.ms"].value == "7"
+    until(
+        lambda: described(either, TOPIC, topic, "retention.ms")["retention.ms"].value,
+        lambda value: value == "7",
+    )
     assert replace_all(either, TOPIC, topic, True).error_code == 0
     assert described(either, TOPIC, topic, "retention.ms")["retention.ms"].value == "7"
     assert replace_all(either, TOPIC, topic, retention_ms=None).error_code == E.INVALID_REQUEST
