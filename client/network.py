@@ -4,8 +4,9 @@ The option `connect` of every client replaces TCP; tests connect to a broker in 
 """
 
 import signal
-from collections import deque
+import socket
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 import trio
@@ -29,6 +30,12 @@ class Stream(Protocol):
         Raises trio.BrokenResourceError if the connection was lost.
         """
 
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Send what the network takes at once, and return the rest. It does not wait.
+
+        Raises trio.BrokenResourceError if the connection was lost.
+        """
+
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         """Send all parts, without joining them first. Raises trio.BrokenResourceError."""
 
@@ -42,9 +49,8 @@ Connect = Callable[[str, int], Awaitable[Stream]]
 class TcpStream:
     """A TCP connection without Nagle's delay."""
 
-    def __init__(self, stream: trio.SocketStream, peer: str) -> None:
-        self._stream = stream
-        self._socket = stream.socket
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._socket = sock
         self._peer = peer
 
     @property
@@ -53,31 +59,54 @@ class TcpStream:
 
     async def receive_into(self, buffer: memoryview) -> int:
         try:
-            return await self._socket.recv_into(buffer)
+            while True:
+                await trio.lowlevel.wait_readable(self._socket)
+                try:
+                    return self._socket.recv_into(buffer)
+                except BlockingIOError:
+                    pass  # it was not readable after all
         except (OSError, trio.ClosedResourceError) as error:
             raise trio.BrokenResourceError(str(error)) from error
 
-    async def send_all(self, parts: Sequence[Buffer]) -> None:
-        waiting = deque(memoryview(part) for part in parts if part)
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
         try:
-            while waiting:
-                some = [waiting[i] for i in range(min(len(waiting), GATHER_MAX))]
-                sent = await self._socket.sendmsg(some)
-                while waiting and sent >= len(waiting[0]):
-                    sent -= len(waiting.popleft())
-                if sent:
-                    waiting[0] = waiting[0][sent:]
+            while parts:
+                sent = self._socket.sendmsg(islice(parts, GATHER_MAX))
+                parts = _without_first(parts, sent)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        return parts
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        try:
+            while parts := self.send_now(parts):
+                await trio.lowlevel.wait_writable(self._socket)
         except (OSError, trio.ClosedResourceError) as error:
             raise trio.BrokenResourceError(str(error)) from error
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+        await trio.lowlevel.checkpoint()
+
+
+def _without_first(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
+    """Return `parts` without their first `count` bytes."""
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [memoryview(part)[count:], *parts[index + 1 :]]
+        count -= len(part)
+    return ()
 
 
 async def connect_tcp(host: str, port: int) -> TcpStream:
     """Open a TCP connection. Raises OSError."""
     try:
-        return TcpStream(await trio.open_tcp_stream(host, port), f"{host}:{port}")
+        stream = await trio.open_tcp_stream(host, port)
+        return TcpStream(socket.socket(fileno=stream.socket.detach()), f"{host}:{port}")
     except BaseExceptionGroup as group:
         # trio connects in tasks of its own, which Ctrl-C may strike: it is for the main task.
         if group.split((KeyboardInterrupt, trio.Cancelled))[1] is not None:

@@ -1,16 +1,16 @@
 """One connection to one broker: requests go out in order, answers come back in order.
 
-Many requests are under way at once. Two tasks serve a connection: one writes and one reads. A
-caller only queues its request, so a cancelled caller never leaves half a frame on the wire. The
-reading task hands each answer to a plain function. The producer sends its next request in that
-function, without waking another task.
+Many requests are under way at once. A request is sent by the task that posts it, as far as the
+network takes it at once. The rest is left to a writing task, so a cancelled caller never leaves
+half a frame on the wire. A reading task hands each answer to a plain function. The producer sends
+its next request in that function, without waking another task.
 
 A request that is not answered in time ends the connection. Answers come in the order of the
 requests, so the answers behind a missing one cannot be read.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
@@ -54,6 +54,7 @@ Answered = Callable[[Any, OdradekError | None], None]
 """A function that is called once, with the answer and None, or with None and the error."""
 
 
+NEVER: Final = float("inf")
 SILENT_S: Final = 1.0
 """After so long without an answer, other brokers are asked whether this one is still there."""
 
@@ -88,6 +89,7 @@ class BrokerConnection:
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
         self._patience = trio.CancelScope()
+        self._has_received = False
         self._why: OdradekError | None = None
         self.lost_answers = 0
         """The requests under way when the connection was lost. 0 if this side has closed it."""
@@ -108,8 +110,13 @@ class BrokerConnection:
     @property
     def is_silent(self) -> bool:
         """Return True if a request has waited for its answer longer than most answers take."""
-        oldest = next(iter(self._pending.values()), None)
+        oldest = self._oldest
         return oldest is not None and trio.current_time() - oldest.since > SILENT_S
+
+    @property
+    def _oldest(self) -> _Pending | None:
+        """The request that is answered next."""
+        return next(iter(self._pending.values()), None)
 
     def close(self, why: OdradekError | None = None, *, is_loss: bool = True) -> None:
         """Close the connection now. Every request under way gets the error `why`.
@@ -156,18 +163,20 @@ class BrokerConnection:
         timeout_ms: int | None = None,
         is_answered: bool = True,
     ) -> None:
-        """Queue a request. `answered` is called with its answer, or with the error.
+        """Send a request. `answered` is called with its answer, or with the error.
 
-        For a request without answer (acks=0), `answered` is called with None when the request was
-        handed to the network. The buffers of `request` must not change before the call.
+        It is called later, in a task of the connection. For a request without answer (acks=0), it
+        is called with None when the request was handed to the network. The buffers of `request`
+        must not change before the call.
 
         Raises `Disconnected` if the connection is closed, `Refused` if a number or a text is too
         large for its field. Then `answered` is not called.
         """
         if self._why is not None:
             raise Disconnected(f"the connection to {self.peer} is closed: {self._why}")
+        rest: Sequence[Buffer]
         try:
-            correlation_id, parts = self._protocol.request(
+            correlation_id, rest = self._protocol.request(
                 api, version, request, is_answered=is_answered
             )
         except struct.error as error:
@@ -179,12 +188,34 @@ class BrokerConnection:
             # One time limit for the connection, that of the oldest request: answers come in order,
             # so none of the others can come before it.
             if not self._pending:
-                self._patience.deadline = deadline
+                self._lower_patience(deadline)
             self._pending[correlation_id] = _Pending(answered, now, deadline, api.name)
+            if not self._wake.is_set():  # nothing waits to be sent
+                rest = self._send_now(rest)
         else:
             self._unanswered.append(answered)
-        self._outgoing += parts
-        self._wake.set()
+        if rest:
+            self._outgoing += rest
+            self._wake.set()
+
+    def _send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Send what the network takes at once. Return the rest, or all if the connection is lost.
+
+        The writing task then sees that it is lost.
+        """
+        try:
+            return self._stream.send_now(parts)
+        except trio.BrokenResourceError:
+            return parts
+
+    def _lower_patience(self, deadline: float) -> None:
+        """Wake the reading task at `deadline`, unless it wakes earlier.
+
+        A time that is not needed any more stays set. Setting it at each request costs more than
+        waking once too often in `request_timeout_ms`.
+        """
+        if deadline < self._patience.deadline:
+            self._patience.deadline = deadline
 
     async def request(
         self,
@@ -271,40 +302,47 @@ class BrokerConnection:
             self._lose(error)
 
     async def _read(self) -> None:
-        reader, stream = self._reader, self._stream
-        is_first = True
         try:
-            with self._patience:
-                while True:
-                    buffer = reader.buffer()
-                    count = await stream.receive_into(buffer)
-                    if count == 0:
-                        self.close(self._closed_by_peer())
-                        return
-                    if is_first:
-                        is_first = False
-                        self._look_at(bytes(buffer[: min(count, SNIFFED_BYTES)]))
-                    reader.note_received(count)
-                    while self._why is None and (frame := reader.next_frame()) is not None:
-                        self._take(frame)
-                    if self._why is not None:
-                        return  # `answered` of an earlier answer has closed the connection
-            late = next(iter(self._pending.values())).name if self._pending else "a request"
-            self.close(
-                TimedOut(
-                    f"the broker {self.peer} did not answer {late} in time; see whether it is "
-                    f"alive, or raise request_timeout_ms",
-                    code=ErrorCode.REQUEST_TIMED_OUT,
-                )
-            )
+            while True:
+                with self._patience:
+                    await self._receive()
+                    return
+                oldest = self._oldest
+                if oldest is not None and oldest.deadline <= trio.current_time():
+                    self.close(self._not_answered(oldest))
+                    return
+                self._patience = trio.CancelScope(deadline=oldest.deadline if oldest else NEVER)
         except (trio.BrokenResourceError, ProtocolError) as error:
             self._lose(error)
+
+    async def _receive(self) -> None:
+        """Take answers until the connection is closed."""
+        reader, stream = self._reader, self._stream
+        while self._why is None:  # `answered` of an answer may close the connection
+            buffer = reader.buffer()
+            count = await stream.receive_into(buffer)
+            if count == 0:
+                self.close(self._closed_by_peer())
+                return
+            if not self._has_received:
+                self._has_received = True
+                self._look_at(bytes(buffer[: min(count, SNIFFED_BYTES)]))
+            reader.note_received(count)
+            while self._why is None and (frame := reader.next_frame()) is not None:
+                self._take(frame)
 
     def _look_at(self, first: bytes) -> None:
         """Close the connection if the other side is no broker."""
         found = stranger(first)
         if found is not None:
             self.close(Refused(f"{self.peer} is not a Kafka broker, but {found}"))
+
+    def _not_answered(self, late: _Pending) -> OdradekError:
+        return TimedOut(
+            f"the broker {self.peer} did not answer {late.name} in time; see whether it is alive, "
+            f"or raise request_timeout_ms",
+            code=ErrorCode.REQUEST_TIMED_OUT,
+        )
 
     def _closed_by_peer(self) -> OdradekError:
         if self.versions:
@@ -317,8 +355,9 @@ class BrokerConnection:
     def _take(self, frame: memoryview) -> None:
         correlation_id, response = self._protocol.response(frame)
         pending = self._pending.pop(correlation_id)
-        oldest = next(iter(self._pending.values()), None)
-        self._patience.deadline = oldest.deadline if oldest else float("inf")
+        oldest = self._oldest
+        if oldest is not None:
+            self._lower_patience(oldest.deadline)
         pending.answered(response, None)
 
     def _lose(self, error: Exception) -> None:

@@ -304,7 +304,8 @@ class Producer(Served, Forwards[Key, Value]):
                 )
                 self._check_still_sending(transaction)
             if self._yield_after_bytes <= 0:
-                await self._give_way()
+                self._yield_after_bytes = self._config.batch_bytes
+                await trio.lowlevel.checkpoint()
                 self._check_still_sending(transaction)
             until = None
             while True:
@@ -331,6 +332,7 @@ class Producer(Served, Forwards[Key, Value]):
         """
         return await (await self.send(topic, value, **options))
 
+    @trio.lowlevel.enable_ki_protection
     def send_nowait(
         self,
         topic: str,
@@ -413,11 +415,11 @@ class Producer(Served, Forwards[Key, Value]):
                 raise
             raise Refused(wrong) from error
         self._yield_after_bytes -= size_bytes
-        if is_new:
-            self._accumulator.wake()
         index = batch.count - 1
         if on_delivery is not None:
             batch.call_back(index, timestamp_ms, on_delivery)
+        if is_new:
+            self._sender.begin()
         return Delivery(batch, index, timestamp_ms)
 
     async def send_batch(
@@ -494,7 +496,3 @@ class Producer(Served, Forwards[Key, Value]):
         `TimedOut` if the topic did not appear, `Refused`.
         """
         await self._room.wait(topic, until=until)
-
-    async def _give_way(self) -> None:
-        self._yield_after_bytes = self._config.batch_bytes
-        await trio.lowlevel.checkpoint()

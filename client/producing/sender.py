@@ -68,7 +68,9 @@ class Sender:
         self._is_pumping = False
         self._pump_again = False
         self._next_wake = NEVER
-        self._armed = NEVER
+        self._timer = trio.CancelScope()
+        self._is_one_by_one = False
+        """The last batch that was stored had one record, and is in no transaction."""
         self._running: set[object] = set()
         self._backoffs: dict[object, Backoff] = {}
         """The back-off of each background task that has failed, by key, until it succeeds."""
@@ -76,13 +78,24 @@ class Sender:
     async def run(self) -> None:
         """Pump when a timer ends or a record was appended, until the task is cancelled."""
         while True:
-            self._armed = self._next_wake
-            with trio.move_on_at(self._armed):
-                await self._accumulator.wait_woken()
+            with trio.CancelScope(deadline=self._next_wake) as self._timer:
+                while True:
+                    await self._accumulator.wait_woken()
+                    self.pump()
             self._expire(trio.current_time())
-            if self._accumulator.active and self._cluster.is_stale:
-                self._once("age", self._refresh_old)
             self.pump()
+
+    def begin(self) -> None:
+        """Send a batch that was begun just now, or wake the task that sends it.
+
+        The task runs after the other tasks of the program that send now, and their records share
+        the batch. A program that awaits each record before the next one has no others: its record
+        is sent at once.
+        """
+        if self._is_one_by_one and len(self._accumulator.incomplete) == 1:
+            self.pump()
+        else:
+            self._accumulator.wake()
 
     # Sending
 
@@ -102,8 +115,9 @@ class Sender:
                 self._pump_once(trio.current_time())
         finally:
             self._is_pumping = False
-        if self._next_wake < self._armed:
-            self._accumulator.wake()
+        # A time that is not needed any more stays set: to wake once too often costs less.
+        if self._next_wake < self._timer.deadline:
+            self._timer.deadline = self._next_wake
 
     def _pump_once(self, now: float) -> None:
         self._next_wake = NEVER
@@ -113,6 +127,8 @@ class Sender:
         self._wake_at(next(iter(self._accumulator.incomplete)).deadline)
         if not active or not self._session.may_send():
             return
+        if self._cluster.is_stale:
+            self._once("age", self._refresh_old)
         by_connection: dict[BrokerConnection, list[ProducerBatch]] = {}
         for name, queue in list(active.items()):
             connection = self._way(name, queue, now)
@@ -125,6 +141,7 @@ class Sender:
                 del active[name]
         for connection, batches in by_connection.items():
             self._post(connection, batches)
+        if by_connection and active:
             # The partitions may have more batches, and the connection room for another request.
             self._pump_again = True
 
@@ -239,6 +256,7 @@ class Sender:
                 self._accumulator.active[queue.name] = queue
 
     def _on_stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
+        self._is_one_by_one = batch.count == 1 and not self._is_transactional
         batch.queue.note_acknowledged()
         self._session.on_stored(batch.queue.name)
         if not batch.is_done:

@@ -121,6 +121,10 @@ class MemoryStream:
         buffer[: len(data)] = data
         return len(data)
 
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        """Take nothing at once: all is sent by the connection's writing task."""
+        return parts
+
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         await self._stream.send_all(b"".join(parts))
 

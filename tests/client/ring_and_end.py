@@ -76,6 +76,10 @@ class BellStream:
         self._reading.strike()
         return count
 
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        self._writing.strike()
+        return self._stream.send_now(parts)
+
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         self._writing.strike()
         await self._stream.send_all(parts)

@@ -1,7 +1,7 @@
 """One connection: answers in order, time limits, and peers that talk nonsense."""
 
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,7 @@ from odradek.protocol.apis.metadata import (
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersion, ApiVersionsResponse
 from odradek.protocol.connection import ServerProtocol
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.schema import Buffer
 from tests.client.fake_broker import MemoryStream
 from tests.protocol.declared import APIS
 
@@ -28,14 +29,40 @@ EVERYTHING = MetadataRequest(topics=None)
 Peer = Any  # trio's stapled stream of two memory streams
 
 
+class NarrowStream(MemoryStream):
+    """A stream whose network takes only so many bytes at once."""
+
+    def __init__(self, stream: trio.abc.Stream, peer: str) -> None:
+        super().__init__(stream, peer)
+        self.room_bytes = 0
+        self.taken = b""
+        self.left_to_the_task = b""
+        self.is_reset = False
+
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        if self.is_reset:
+            raise trio.BrokenResourceError("reset")
+        joined = b"".join(parts)
+        self.taken += joined[: self.room_bytes]
+        rest = joined[self.room_bytes :]
+        self.room_bytes -= len(joined) - len(rest)
+        return [rest] if rest else []
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.is_reset:
+            raise trio.BrokenResourceError("reset")
+        self.left_to_the_task += b"".join(parts)
+
+
 @asynccontextmanager
 async def connected(
-    request_timeout_ms: int = 1_000,
+    request_timeout_ms: int = 1_000, kind: type[MemoryStream] = MemoryStream
 ) -> AsyncIterator[tuple[BrokerConnection, Peer]]:
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         connection = BrokerConnection(
-            MemoryStream(ours, "peer:1"), client_id="me", request_timeout_ms=request_timeout_ms
+            kind(ours, "peer:1"), client_id="me", request_timeout_ms=request_timeout_ms
         )
         await nursery.start(connection.run)
         yield connection, theirs
@@ -226,3 +253,95 @@ async def test_what_is_never_answered_is_done_when_it_was_sent(autojump_clock: M
         await frame_from(peer)
         await trio.testing.wait_all_tasks_blocked()
         assert told == [(None, None)]
+
+
+def ignore(answer: Any, error: OdradekError | None) -> None:
+    """Take an answer."""
+
+
+async def test_the_task_that_posts_a_request_sends_it(autojump_clock: MockClock) -> None:
+    async with connected(kind=NarrowStream) as (connection, _):
+        await trio.testing.wait_all_tasks_blocked()
+        stream: Any = connection._stream
+        stream.room_bytes = 1_000
+        connection.post(METADATA, 12, EVERYTHING, ignore)
+        assert len(stream.taken) > 4
+        await trio.testing.wait_all_tasks_blocked()
+        assert stream.left_to_the_task == b""
+
+
+async def test_what_the_network_does_not_take_at_once_follows_in_order(
+    autojump_clock: MockClock,
+) -> None:
+    async with connected(kind=NarrowStream) as (connection, _):
+        await trio.testing.wait_all_tasks_blocked()
+        stream: Any = connection._stream
+        stream.room_bytes = 10
+        connection.post(METADATA, 12, EVERYTHING, ignore)
+        stream.room_bytes = 1_000  # there is room again, but a part of a frame waits
+        connection.post(METADATA, 12, EVERYTHING, ignore)
+        assert len(stream.taken) == 10
+        await trio.testing.wait_all_tasks_blocked()
+        connection.post(METADATA, 12, EVERYTHING, ignore)  # nothing waits any more
+        sent = stream.taken[:10] + stream.left_to_the_task + stream.taken[10:]
+        frames = []
+        while sent:
+            size_bytes = 4 + struct.unpack(">i", sent[:4])[0]
+            frames.append(ServerProtocol(APIS).parse(sent[4:size_bytes]).correlation_id)
+            sent = sent[size_bytes:]
+        assert frames == [0, 1, 2]
+
+
+async def test_a_request_on_a_connection_that_was_reset_fails_after_post_has_returned(
+    autojump_clock: MockClock,
+) -> None:
+    """`answered` may post again, so it is never called inside of `post`."""
+    async with connected(kind=NarrowStream) as (connection, _):
+        await trio.testing.wait_all_tasks_blocked()
+        stream: Any = connection._stream
+        stream.is_reset = True
+        errors: list[OdradekError | None] = []
+        connection.post(METADATA, 12, EVERYTHING, lambda _, error: errors.append(error))
+        assert errors == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert [type(error) for error in errors] == [Disconnected]
+
+
+async def test_a_request_with_a_shorter_time_limit_behind_another_one_is_not_late(
+    autojump_clock: MockClock,
+) -> None:
+    """The reading task waits until the time of the oldest request, and then for the next one."""
+    protocol = ServerProtocol(APIS)
+    async with connected(request_timeout_ms=60_000) as (connection, peer):
+        connection.post(METADATA, 12, EVERYTHING, ignore)
+        errors: list[OdradekError | None] = []
+        connection.post(
+            METADATA, 12, EVERYTHING, lambda _, error: errors.append(error), timeout_ms=5_000
+        )
+        request = protocol.parse(await frame_from(peer))
+        response = MetadataResponse(brokers=(), topics=())
+        await peer.send_all(b"".join(protocol.build_response(request, response)))
+        await trio.sleep(4.9)
+        assert errors == []
+        await trio.sleep(0.2)
+        assert [type(error) for error in errors] == [TimedOut]
+
+
+async def test_the_time_limit_of_an_answered_request_ends_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    protocol = ServerProtocol(APIS)
+    async with connected(request_timeout_ms=1_000) as (connection, peer):
+        response = MetadataResponse(brokers=(), topics=())
+        for _ in range(5):
+            connection.post(METADATA, 12, EVERYTHING, ignore)
+            request = protocol.parse(await frame_from(peer))
+            await peer.send_all(b"".join(protocol.build_response(request, response)))
+            await trio.sleep(0.7)
+        await trio.sleep(10)
+        assert not connection.is_closed
+        connection.post(METADATA, 12, EVERYTHING, ignore)
+        await trio.sleep(0.9)
+        assert not connection.is_closed
+        await trio.sleep(0.2)
+        assert isinstance(connection.why_closed, TimedOut)

@@ -51,6 +51,11 @@ class CutStream:
     async def receive_into(self, buffer: memoryview) -> int:
         return await self._stream.receive_into(buffer)
 
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        if self._cable.is_cut:
+            raise trio.BrokenResourceError("the cable is cut")
+        return self._stream.send_now(parts)
+
     async def send_all(self, parts: Sequence[Buffer]) -> None:
         if self._cable.is_cut:
             raise trio.BrokenResourceError("the cable is cut")

@@ -3,11 +3,13 @@
 # ruff: noqa: PT012 - what raises here is often the end of a block, so the block is the statement
 
 import math
+import signal
 from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from trio.testing import MockClock
 
 from odradek.client import (
@@ -19,6 +21,7 @@ from odradek.client import (
     Refused,
     TimedOut,
 )
+from odradek.client.producing.sender import PURPOSE
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID
@@ -29,6 +32,7 @@ from tests.client.conftest import MakeProducer
 from tests.client.fake_broker import (
     LOST_AFTER,
     LOST_BEFORE,
+    NODE,
     SILENCE,
     FakeBroker,
     refused,
@@ -446,6 +450,97 @@ async def test_many_tasks_may_send_at_once(
                 nursery.start_soon(send, number)
     values = fake_broker.stored["t", 0] + fake_broker.stored["t", 1]
     assert sorted(map(int, values)) == list(range(200))
+
+
+async def test_a_record_that_follows_another_one_is_sent_by_the_task_that_sends_it(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    async with producer_of(fake_broker) as producer:
+        for number in range(3):
+            delivery = await producer.send("t", b"%d" % number, partition=0)
+            connection = producer._cluster.connections.find(NODE, PURPOSE)
+            in_flight = connection.in_flight if connection is not None else 0
+            assert in_flight == (1 if number else 0)  # before the first one there is no connection
+            await delivery
+
+
+async def test_the_records_of_tasks_that_send_together_share_a_batch(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    """The first round follows a record that was alone, so its first record is sent at once."""
+    async with producer_of(fake_broker) as producer:
+
+        async def send() -> None:
+            await (await producer.send("t", b"a", partition=0))
+
+        await send()
+        for _ in range(3):
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(send)
+    counts = [count for _, _, count in sequences(fake_broker)]
+    assert counts == [1, 1, 49, 50, 50]
+
+
+async def test_records_of_a_transaction_share_a_request_also_after_one_that_was_alone(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    """The first request of a partition adds it to the transaction, which takes a write each."""
+    async with producer_of(fake_broker, transactional_id="x") as producer:
+        async with producer.transaction() as transaction:
+            await (await transaction.send("t", b"a", partition=0))
+        fake_broker.requests.clear()
+        async with producer.transaction() as transaction:
+            await transaction.send("t", b"b", partition=0)
+            await transaction.send("t", b"c", partition=1)
+    produced = [request for request in fake_broker.requests if request.api is PRODUCE]
+    assert len(produced) == 1
+
+
+async def test_a_record_may_be_sent_by_the_callback_of_another_one(
+    autojump_clock: MockClock, fake_broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    async with producer_of(fake_broker) as producer:
+        await (await producer.send("t", b"a", partition=0))
+
+        def again(metadata: RecordMetadata | None, error: OdradekError | None) -> None:
+            if len(deliveries) < 5:
+                deliveries.append(producer.send_nowait("t", b"a", partition=0, on_delivery=again))
+
+        deliveries: list[Any] = []
+        again(None, None)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [(await delivery).offset for delivery in deliveries] == [1, 2, 3, 4, 5]
+
+
+def test_ctrl_c_comes_after_a_record_that_is_sent_without_waiting(
+    producer_of: MakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[object] = []
+
+    async def use(broker: FakeBroker) -> None:
+        async with producer_of(broker) as producer:
+            await (await producer.send("t", b"a", partition=0))
+            append = producer._accumulator.append
+
+            def struck(*args: Any) -> Any:
+                signal.raise_signal(signal.SIGINT)
+                return append(*args)
+
+            monkeypatch.setattr(producer._accumulator, "append", struck)
+            taken.append(producer.send_nowait("t", b"b", partition=0))
+            with pytest.raises(KeyboardInterrupt):
+                await trio.sleep(1)
+            await producer.flush()
+        assert broker.stored["t", 0] == [b"a", b"b"]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            await use(FakeBroker(nursery))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert len(taken) == 1
 
 
 @pytest.mark.parametrize(
