@@ -97,17 +97,23 @@ class BatchBuilder:
         if not count:
             self._base_timestamp = self._max_timestamp = timestamp_ms
         delta = timestamp_ms - self._base_timestamp
-        key_bytes = -1 if key is None else len(key)
-        value_bytes = -1 if value is None else len(value)
+        key_bytes = 0 if key is None else len(key)
+        value_bytes = 0 if value is None else len(value)
         body = b"".join(
             (
                 b"\0",
                 SMALL[delta] if 0 <= delta < SMALL_COUNT else encode_varint(delta),
                 SMALL[count] if count < SMALL_COUNT else encode_varint(count),
-                SMALL[key_bytes] if 0 <= key_bytes < SMALL_COUNT else encode_varint(key_bytes),
+                _NULL
+                if key is None
+                else SMALL[key_bytes]
+                if key_bytes < SMALL_COUNT
+                else encode_varint(key_bytes),
                 key or b"",
-                SMALL[value_bytes]
-                if 0 <= value_bytes < SMALL_COUNT
+                _NULL
+                if value is None
+                else SMALL[value_bytes]
+                if value_bytes < SMALL_COUNT
                 else encode_varint(value_bytes),
                 value or b"",
                 _encode_headers(headers) if headers else NO_HEADERS,

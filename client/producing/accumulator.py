@@ -113,7 +113,7 @@ class Accumulator:
     def note_answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight."""
         batch.queue.note_answered(batch)
-        if batch.is_done:  # it was given up while in flight, and `settled` may wait for it
+        if batch.is_done:  # it was given up while in flight, and `wait_settled` may wait for it
             self._notify_changed()
 
     def _notify_changed(self) -> None:

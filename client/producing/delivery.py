@@ -25,7 +25,8 @@ class Delivery:
         return self._wait().__await__()
 
     async def _wait(self) -> RecordMetadata:
-        await self.wait_to_read()
+        if not self._batch.is_done:
+            await self.wait_to_read()
         return self.result_nowait()
 
     async def wait(self) -> None:

@@ -11,6 +11,7 @@ Retries and back-off are here. Order and sequences are in `batches.py`. The prod
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 import trio
@@ -63,6 +64,7 @@ class Sender:
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
+        self._acks = config.acks_number
         self._codec = CODECS[config.compression]
         self._linger = config.linger_ms / 1000
         self._is_pumping = False
@@ -120,11 +122,11 @@ class Sender:
             self._timer.deadline = self._next_wake
 
     def _pump_once(self, now: float) -> None:
-        self._next_wake = NEVER
         active = self._accumulator.active
         if not self._accumulator.incomplete:
+            self._next_wake = NEVER
             return
-        self._wake_at(next(iter(self._accumulator.incomplete)).deadline)
+        self._next_wake = next(iter(self._accumulator.incomplete)).deadline
         if not active or not self._session.may_send():
             return
         if self._cluster.is_stale:
@@ -200,10 +202,6 @@ class Sender:
             rest = rest[count:]
 
     def _post_one(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
-        def answered(response: ProduceResponse | None, error: OdradekError | None) -> None:
-            self._on_answered(batches, response, error)
-            self.pump()
-
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in batches:
             topic, partition = batch.queue.name
@@ -211,7 +209,7 @@ class Sender:
             topics.setdefault(topic, []).append(data)
         request = ProduceRequest(
             transactional_id=self._config.transactional_id,
-            acks=self._config.acks_number,
+            acks=self._acks,
             timeout_ms=self._config.request_timeout_ms,
             topic_data=tuple(
                 TopicProduceData(name=name, partition_data=tuple(data))
@@ -220,7 +218,8 @@ class Sender:
         )
         try:
             version = connection.version_of(PRODUCE, self._session.produce_at_most)
-            connection.post(PRODUCE, version, request, answered, is_answered=self._config.acks != 0)
+            answered = partial(self._on_answered, batches)
+            connection.post(PRODUCE, version, request, answered, is_answered=self._acks != 0)
         except OdradekError as error:
             self._on_answered(batches, None, error)
 
@@ -241,7 +240,7 @@ class Sender:
             self._accumulator.note_answered(batch)
             if error is not None:
                 self._on_unanswered(batch, error)
-            elif self._config.acks == 0:
+            elif self._acks == 0:
                 self._on_stored(batch, -1, -1)
             elif (result := results.get(queue.name)) is None:
                 self._on_unanswered(batch, Retriable(f"no answer about {queue.name}"))
@@ -254,6 +253,7 @@ class Sender:
                 self._on_refused(batch, result, response.node_endpoints)
             if queue.has_unsent:
                 self._accumulator.active[queue.name] = queue
+        self.pump()
 
     def _on_stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         self._is_one_by_one = batch.count == 1 and not self._is_transactional

@@ -78,11 +78,12 @@ class IdempotentSession(ProducerSession):
         super().__init__()
         self._cluster = cluster
         self._config = config
+        self._is_idempotent = config.is_idempotent
         self._accumulator = accumulator
         self._is_asking = False
 
     def may_send(self) -> bool:
-        if not self._config.is_idempotent or self.identity.producer_id >= 0:
+        if not self._is_idempotent or self.identity.producer_id >= 0:
             return True
         if not self._is_asking:
             self._is_asking = True
