@@ -114,7 +114,10 @@ class LogReader:
                 return b"", offset
         data = await segment.read(start, end)
         bound = to_offset if bound is None else min(bound, to_offset)
-        await self._check(segment, start, data, Chain(rules, first_offset), bound)
+        chain = Chain(rules, first_offset)
+        await self._check(segment, start, data, chain, bound)
+        if end < segment.size_bytes:
+            segment.note_boundary(chain.next_offset, end)
         return data, bound
 
     @property

@@ -66,8 +66,9 @@ class Segment:
         self._directory = directory
         self._log_path = file_path(directory, base_offset, LOG)
         self._bytes_since_entry = 0
-        # Base offset -> position of the latest batches. A consumer at the end of the log needs no
-        # index and no walk over headers.
+        # Offset -> position of the batch that begins there: those that were appended last, and
+        # those at which reads have ended. A consumer that reads on from there needs no index and
+        # no walk over headers.
         self._landmarks: dict[int, int] = {}
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -225,11 +226,15 @@ class Segment:
     ) -> None:
         """Note a batch that was written at the end."""
         position = self.size_bytes
+        self.note_boundary(base_offset, position)
+        self.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
+
+    def note_boundary(self, offset: int, position: int) -> None:
+        """Note that the chain of headers continues at `offset` at a position."""
         landmarks = self._landmarks
         if len(landmarks) >= LANDMARKS_MAX:
             del landmarks[next(iter(landmarks))]
-        landmarks[base_offset] = position
-        self.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
+        landmarks[offset] = position
 
     def note(
         self, position: int, size_bytes: int, last_offset: int, timestamp: int, interval_bytes: int

@@ -239,4 +239,14 @@ LOG_BUGS: Final = (
             f"{COMPRESSION}transactions_are_whole_while_the_type_changes_and_leaders_are_killed",
         ),
     ),
+    Planted(
+        bug="a read ends for the next reader at an offset that no batch begins at",
+        where="LogReader._read_in",
+        old="segment.note_boundary(chain.next_offset, end)",
+        new="segment.note_boundary(bound, end)",
+        tests=(
+            "tests/broker/storage/test_reading.py::test_"
+            "a_reader_that_reads_on_needs_no_index_and_no_walk_over_headers",
+        ),
+    ),
 )

@@ -71,6 +71,27 @@ async def test_a_sequential_reader_gets_most_of_what_it_asked_for() -> None:
     assert 5000 - 2 * 200 - 600 < len(read.records) <= 5000
 
 
+async def test_a_reader_that_reads_on_needs_no_index_and_no_walk_over_headers() -> None:
+    config = LogConfig(index_interval_bytes=200)
+    machine, _ = await varied(config)
+    partition = await machine.restart()
+    expected = await read_all(partition)
+    partition = await machine.restart()
+    offset, reads_of_the_disk = 0, []
+    while offset < partition.log_end_offset:
+        before = machine.disk.counts["pread"]
+        read = await partition.leader().read(offset, 1000, read_committed=False)
+        reads_of_the_disk.append(machine.disk.counts["pread"] - before)
+        offset = max(header.next_offset for header, _ in iter_batches(read.records))
+    assert len(reads_of_the_disk) > 8
+    assert set(reads_of_the_disk[1:]) == {1}
+    # What it has left behind leads nobody else astray.
+    for header, data in expected:
+        for offset in range(header.base_offset, header.next_offset):
+            read = await partition.leader().read(offset, 1, read_committed=False)
+            assert bytes(read.records) == data
+
+
 async def test_offsets_outside_of_the_log_are_out_of_range_and_its_end_is_empty() -> None:
     _, partition = await varied()
     end = partition.log_end_offset
