@@ -20,3 +20,15 @@ def test_a_client_that_does_nothing_fails_the_siege() -> None:
 def test_a_siege_of_few_records_fails() -> None:
     (sentence,) = idle(BUSY, minutes=10)
     assert sentence == "only 3,000 records were acknowledged in 10 minutes, not 10,000"
+
+
+def test_the_members_of_a_group_are_judged_together_in_a_short_siege() -> None:
+    members = {"group-classic-ours": 0, "group-classic-java": 2, "group-plain-a": 0, "java": 1}
+    done = {**BUSY, "committed": members}
+    assert list(idle(done, minutes=1)) == [
+        "group-plain has done nothing of this while it was besieged: committed"
+    ]
+    assert list(idle(done, minutes=3)) == [
+        f"{member} has done nothing of this while it was besieged: committed"
+        for member in ("group-classic-ours", "group-plain-a")
+    ]
