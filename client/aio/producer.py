@@ -286,7 +286,7 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
             delivery._waiters.pop(waiter, None)
             if not delivery._waiters:
                 with contextlib.suppress(Closed):
-                    loop.run_soon(delivery._unread)
+                    loop.run_soon(delivery._stop_waiting, delivery._wake_all)
             raise
         finally:
             loop.forget(waiter)

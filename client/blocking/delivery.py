@@ -1,9 +1,8 @@
 """A record in the queue of a blocking or asyncio producer, and its delivery."""
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
-
-import trio
 
 from odradek.client.arguments import in_ms
 from odradek.client.blocking.hosted import Hosted
@@ -18,20 +17,19 @@ class HandsOver(Protocol):
 
     _hosted: Hosted[Any]
 
-    async def _wait_handed_over(self) -> None: ...
-
 
 class QueuedDelivery:
     """The delivery of a record that waits for the loop, and then of the loop's producer."""
 
-    __slots__ = ("_inner", "_is_read", "_wake", "error")
+    __slots__ = ("_inner", "_is_read", "_wakes", "error")
 
     def __init__(self) -> None:
         self.error: OdradekError | None = None
         """Why the record was lost before it was in a batch."""
         self._inner: AsyncDelivery | None = None
         self._is_read = False
-        self._wake: Callable[[], object] | None = None
+        self._wakes: dict[Callable[[], object], None] | None = None
+        """What to call once it is done, until the producer has the record."""
 
     def __repr__(self) -> str:
         return f"<Delivery, {'done' if self.is_done else 'under way'}>"
@@ -59,14 +57,16 @@ class QueuedDelivery:
     def _on_taken(self, inner: AsyncDelivery) -> None:
         """Note that the producer has the record."""
         self._inner = inner
-        if self._wake is not None and self._is_read:
-            inner.when_done(self._wake)
+        wakes, self._wakes = self._wakes, None
+        for wake in wakes or ():
+            inner.when_done(wake)
 
     def _on_lost(self, error: OdradekError) -> None:
         """Note that the record is not sent."""
         self.error = error
-        if self._wake is not None:
-            self._wake()
+        wakes, self._wakes = self._wakes, None
+        for wake in wakes or ():
+            wake()
 
     def _when_done(self, wake: Callable[[], object]) -> None:
         """Call `wake` once it is done, on behalf of a program that then reads the result."""
@@ -75,14 +75,19 @@ class QueuedDelivery:
             self._inner.when_done(wake)
         elif self.error is not None:
             wake()
+        elif self._wakes is None:
+            self._wakes = {wake: None}
         else:
-            self._wake = wake
+            self._wakes[wake] = None
 
-    def _unread(self) -> None:
-        """Note that the program has stopped waiting, and has not read the error."""
-        self._is_read = False
-        if self._inner is not None:
-            self._inner.not_read()
+    def _stop_waiting(self, wake: Callable[[], object]) -> None:
+        """Note that the program that has given `wake` does not wait, and has not read the error."""
+        if self._wakes is not None:
+            self._wakes.pop(wake, None)
+        if not self._wakes:
+            self._is_read = False
+            if self._inner is not None:
+                self._inner.not_read()
 
 
 class Delivery(QueuedDelivery):
@@ -103,27 +108,18 @@ class Delivery(QueuedDelivery):
         if timeout_ms is not None:
             in_ms(timeout_ms)
         if not self.is_done:
-            self._producer._hosted.loop.call(self._wait, timeout_ms)
+            limit_s = threading.TIMEOUT_MAX  # three hundred years
+            if timeout_ms is not None:
+                limit_s = min(timeout_ms / 1000, limit_s)
+            if not self._producer._hosted.loop.wait(self._when_done, self._give_up, limit_s):
+                raise TimedOut(f"the record was not acknowledged within {timeout_ms} ms")
         return self.result_nowait()
 
-    async def _wait(self, timeout_ms: float | None) -> None:
-        """Wait in the loop until it is done. Raises `TimedOut` after `timeout_ms`."""
-        limit = float("inf") if timeout_ms is None else timeout_ms / 1000
-        with trio.move_on_after(limit):
-            await self._wait_to_read()
+    def _give_up(self, wake: Callable[[], object]) -> bool:
+        """Stop waiting. Return True if it is done meanwhile."""
         if not self.is_done:
-            raise TimedOut(f"the record was not acknowledged within {timeout_ms} ms")
-
-    async def _wait_to_read(self) -> None:
-        """Wait until it is done. A program that waits to the end reads the error."""
-        self._is_read = True
-        try:
-            await self._producer._wait_handed_over()
-            if self._inner is not None:
-                await self._inner.wait_to_read()
-        except BaseException:
-            self._is_read = False
-            raise
+            self._stop_waiting(wake)
+        return self.is_done
 
 
 class Queued(NamedTuple):

@@ -3,11 +3,12 @@
 The thread starts when the first object is used. After a fork the child process starts its own: it
 has none of its parent's threads, and must not use its parent's connections (Spark's daemon forks
 its workers). A call from a program's thread becomes a task in the loop. Ctrl-C interrupts the
-waiting caller, and then the task is cancelled too.
+waiting caller, and then the task is cancelled too. A thread that waits for a record's delivery
+needs no task: what settles the record wakes the thread.
 
-All clients of a process share the loop, so no client may end it. There are three ways in, and an
+All clients of a process share the loop, so no client may end it. There are four ways in, and an
 exception leaves the loop through none of them: `call` raises it in the caller (as `begin` does for
-asyncio), `start_soon` and `run_soon` log it. (trio ends the whole loop if a system task or a
+asyncio), the others log it. (trio ends the whole loop if a system task or a
 function given to `run_sync_soon` raises.) If the loop ends all the same, every waiting call raises
 `Closed` at once, and the next client starts a new loop.
 """
@@ -18,6 +19,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
@@ -114,7 +116,7 @@ class Loop:
         assert self._clock is not None
         return self._clock
 
-    # The three ways in
+    # The ways in
 
     def call(self, task: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """Run `await task(*args)` in the loop, and return its result.
@@ -135,6 +137,36 @@ class Loop:
                     pass  # its task is cancelled
             raise
         return result()
+
+    def wait(
+        self,
+        ask: Callable[[Callable[[], object]], object],
+        give_up: Callable[[Callable[[], object]], bool],
+        timeout_s: float,
+    ) -> bool:
+        """Run `ask(wake)` in the loop, and return True when `wake` is called, from any thread.
+
+        It starts no task, as `call` does. After `timeout_s`, return what `give_up(wake)` returns in
+        the loop. Raises `Closed` if the loop ends before.
+        """
+        self.check_caller()
+        woken: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        wake = partial(woken.put, None)
+        self.expect(woken.put)
+        try:
+            self.run_soon(ask, wake)
+            outcome = woken.get(timeout=timeout_s)
+        except Empty:
+            return self.call_nowait(give_up, wake)
+        except BaseException:
+            with contextlib.suppress(Closed):
+                self.run_soon(give_up, wake)
+            raise
+        finally:
+            self.forget(woken.put)
+        if outcome is not None:
+            outcome()  # it raises `Closed`
+        return True
 
     def begin(
         self,

@@ -74,6 +74,7 @@ def test_records_go_and_come_back(bootstrap: str, topic: str) -> None:
             on_delivery=lambda metadata, _: told.append(metadata.offset if metadata else -1),
         )
         assert deliveries[5].result().offset == 5
+        assert deliveries[-2].result(float("inf")).offset == 29_998
         assert deliveries[-1].result(WAIT_MS).offset == 29_999
         producer.flush()
         assert all(delivery.is_done for delivery in deliveries)

@@ -25,6 +25,7 @@ from odradek.client import (
     TimedOut,
     blocking,
 )
+from odradek.client.blocking.loop import Loop
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.apis.txn import END_TXN
 from odradek.protocol.errors import ErrorCode
@@ -404,6 +405,55 @@ def test_an_error_that_one_thread_reads_is_not_raised_to_another(address: str, t
         thread.join()
         producer.flush()
     assert [type(error) for error in told] == [Refused]
+
+
+def test_a_thread_that_stops_waiting_leaves_the_error_to_another_that_waits(address: str) -> None:
+    told: list[OdradekError] = []
+    with blocking.Producer(address, max_block_ms=2_000) as producer:
+        lost = producer.send("absent", b"x")
+
+        def read() -> None:
+            try:
+                lost.result()
+            except OdradekError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        with pytest.raises(TimedOut, match="not acknowledged within 20 ms"):
+            lost.result(20)
+        thread.join()
+        producer.flush()
+    assert [type(error) for error in told] == [TimedOut]
+
+
+def test_an_error_whose_thread_stopped_waiting_is_raised_by_flush(address: str) -> None:
+    with blocking.Producer(address, max_block_ms=2_000) as producer:
+        lost = producer.send("absent", b"x")
+        with pytest.raises(TimedOut, match="not acknowledged within 20 ms"):
+            lost.result(20)
+        with pytest.raises(TimedOut, match="'absent'"):
+            producer.flush()
+
+
+def test_a_thread_that_waits_for_a_record_hears_of_the_end_of_the_loop() -> None:
+    loop = Loop()
+    asked = threading.Event()
+    told: list[OdradekError] = []
+
+    def wait() -> None:
+        try:
+            loop.wait(lambda wake: asked.set(), lambda wake: False, WAIT_MS)
+        except OdradekError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    asked.wait()
+    assert loop._nursery is not None
+    loop.run_soon(loop._nursery.cancel_scope.cancel)
+    thread.join()
+    assert [type(error) for error in told] == [Closed]
 
 
 async def test_a_fenced_producer_tells_each_record_once(
