@@ -4,17 +4,25 @@ Every broker runs one, and stands for the office whenever the image shows that i
 `/controller`, under the lease of the broker that has it. The revision that created the key guards
 each write of the controller, so that a deposed one changes nothing.
 
-The controller remembers nothing: what is to do follows from the image (`election.py`).
+What is to do follows from the image (`election.py`). The controller remembers only the last image
+in which nothing was to do: as long as the brokers are the same, it looks at no topic that has not
+changed since.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 import trio
 
 from odradek.broker.cluster.election import elections, preferred
-from odradek.broker.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import (
+    NO_LEADER,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    changed_topics,
+)
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import completions
 from odradek.broker.cluster.session import Session
@@ -50,6 +58,10 @@ class Controller:
         self._session = session
         self._node_id = node_id
         self._on_full_disk = on_full_disk
+        self._settled: ClusterImage | None = None
+        """The last image that needed no election and ended no move."""
+        self._in_place: ClusterImage | None = None
+        """The last image in which no preferred leader could have its place back."""
 
     async def run(self) -> None:
         """Stand for the office, and hold it while elected. Never returns."""
@@ -73,8 +85,12 @@ class Controller:
                 # controller completes it. The write that ends it is an election: what a removed
                 # replica reported counts no more.
                 # plant a move is forgotten with the broker that began it
-                moved = completions(image, _min_isr)
-                await self._write(image, {**moved, **elections(image, _min_isr)})
+                topics = _changed_since(self._settled, image)
+                due = completions(image, _min_isr, topics)
+                due |= elections(image, _min_isr, topics)
+                if not due:
+                    self._settled = image
+                await self._write(image, due)
         except KafkaError as error:
             if not _is_full(error):
                 raise
@@ -89,8 +105,11 @@ class Controller:
             await self._metadata.wait_changed(image)
             return
         if image.controller_id == self._node_id:
+            due = preferred(image, _changed_since(self._in_place, image))
+            if not due:
+                self._in_place = image
             try:
-                await self._write(image, preferred(image))
+                await self._write(image, due)
             except KafkaError as error:
                 LOGGER.warning("preferred leaders were not elected: %s", error)
 
@@ -128,6 +147,16 @@ class Controller:
         compares.append(Compare(key=CONTROLLER, create_revision=image.controller_epoch))
         _, revision = await self._store.txn(compares, puts)
         return revision
+
+
+def _changed_since(settled: ClusterImage | None, image: ClusterImage) -> Collection[TopicImage]:
+    """Return the topics that may need something, if nothing was to do in an earlier image.
+
+    What a partition needs follows from its topic and from the brokers alone.
+    """
+    if settled is None or settled.brokers != image.brokers:
+        return image.topics.values()
+    return changed_topics(settled, image)
 
 
 def _min_isr(topic: TopicImage) -> int:

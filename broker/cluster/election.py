@@ -11,7 +11,7 @@ was last written: a broker that has restarted leads only in an epoch of its own 
 the image alone says what is to do, whichever broker is the controller and whenever it became so.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.cluster.image import (
@@ -25,12 +25,14 @@ from odradek.broker.values.topic_partition import TopicPartition
 
 
 def elections(
-    image: ClusterImage, min_isr_of: Callable[[TopicImage], int]
+    image: ClusterImage,
+    min_isr_of: Callable[[TopicImage], int],
+    topics: Iterable[TopicImage],
 ) -> dict[TopicPartition, PartitionImage]:
-    """Return the partitions that need another leader, as they should be."""
+    """Return the partitions of some topics that need another leader, as they should be."""
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
-    for topic in image.topics.values():
+    for topic in topics:
         for index, partition in enumerate(topic.partitions):
             elected = elect(partition, brokers, min_isr_of(topic))
             if elected is not None:
@@ -100,11 +102,13 @@ def _without_leader(partition: PartitionImage) -> PartitionImage:
     )
 
 
-def preferred(image: ClusterImage) -> dict[TopicPartition, PartitionImage]:
-    """Return the partitions whose first replica could lead and does not, led by it."""
+def preferred(
+    image: ClusterImage, topics: Iterable[TopicImage]
+) -> dict[TopicPartition, PartitionImage]:
+    """Return the partitions of some topics that their first replica could lead, led by it."""
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
-    for topic in image.topics.values():
+    for topic in topics:
         for index, partition in enumerate(topic.partitions):
             changed = led_by_first(partition, brokers)
             if changed is not None and partition.leader != NO_LEADER:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
+from itertools import compress
+from operator import is_not
 from types import MappingProxyType
 from typing import Final
 from uuid import UUID
@@ -111,6 +113,10 @@ class TopicImage:
         return self.is_state_topic or is_marked_internal(self.configs)
 
 
+NO_TOPICS: Final[MappingProxyType[str, TopicImage]] = MappingProxyType({})
+NO_NAMES: Final[MappingProxyType[UUID, str]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
     cluster_id: str
@@ -122,8 +128,9 @@ class ClusterImage:
     """Brokers that have been in the cluster, are not registered now, and were not forgotten."""
     revision: int = 0
     """The revision of the metadata store that this shows."""
-    topics: Mapping[str, TopicImage] = field(default_factory=dict)
-    names: Mapping[UUID, str] = field(default_factory=dict)
+    topics: MappingProxyType[str, TopicImage] = field(default_factory=lambda: NO_TOPICS)
+    """In the alphabetical order of their names."""
+    names: MappingProxyType[UUID, str] = field(default_factory=lambda: NO_NAMES)
     partition_count: int = 0
     """The number of partitions of all topics except the broker's own."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -162,16 +169,52 @@ class ClusterImage:
 
     def with_topics(self, added: Iterable[TopicImage]) -> "ClusterImage":
         """Return this image with topics added or replaced, in the alphabetical order of names."""
-        topics = {**self.topics, **{topic.name: topic for topic in added}}
-        return self._with(topics)
+        return self.with_changes({topic.name: topic for topic in added})
 
-    def _with(self, topics: Mapping[str, TopicImage]) -> "ClusterImage":
-        ordered = {name: topics[name] for name in sorted(topics)}
+    def with_changes(self, changed: Mapping[str, TopicImage | None]) -> "ClusterImage":
+        """Return this image with topics added or replaced, and without those that are None.
+
+        Nothing else is looked at. Copying a mapping of 20,000 topics takes 60 microseconds.
+        """
+        if not changed:
+            return self
+        before = [self.topics[name] for name in changed if name in self.topics]
+        after = [topic for topic in changed.values() if topic is not None]
+        topics = self.topics | {topic.name: topic for topic in after}
+        for topic in before:
+            if changed[topic.name] is None:
+                del topics[topic.name]
+        if any(topic.name not in self.topics for topic in after):
+            topics = {name: topics[name] for name in sorted(topics)}
+        names = self.names
+        if {topic.topic_id for topic in before} != {topic.topic_id for topic in after}:
+            ids = names.copy()
+            for topic in before:
+                ids.pop(topic.topic_id, None)
+            names = MappingProxyType(ids | {topic.topic_id: topic.name for topic in after})
         return replace(
             self,
-            topics=MappingProxyType(ordered),
-            names=MappingProxyType({topic.topic_id: name for name, topic in ordered.items()}),
-            partition_count=sum(
-                len(t.partitions) for t in ordered.values() if not t.is_state_topic
-            ),
+            topics=MappingProxyType(topics),
+            names=names,
+            partition_count=self.partition_count + _count(after) - _count(before),
         )
+
+
+def changed_topics(before: ClusterImage, after: ClusterImage) -> list[TopicImage]:
+    """Return the topics of an image that another one does not have, or has otherwise.
+
+    What has not changed between two images is the same object in both, so only what has is
+    compared.
+    """
+    if before.topics is after.topics:
+        return []
+    topics: Iterable[TopicImage] = after.topics.values()
+    earlier: Iterable[TopicImage | None] = map(before.topics.get, after.topics)
+    if before.names is after.names:  # no topic has come or gone, so the order is the same
+        earlier = before.topics.values()
+    differing = compress(topics, map(is_not, topics, earlier))
+    return [topic for topic in differing if topic != before.topics.get(topic.name)]
+
+
+def _count(topics: Iterable[TopicImage]) -> int:
+    return sum(len(topic.partitions) for topic in topics if not topic.is_state_topic)

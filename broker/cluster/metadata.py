@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -139,23 +140,23 @@ class ImageBuilder:
         So is a topic with a value that cannot be read. `is_anew`: every key was put, so what was
         not is gone.
         """
-        topics = {} if before is None else dict(before.topics)
-        for name in dict.fromkeys((*topics, *self._touched)) if is_anew else self._touched:
+        shown: Mapping[str, TopicImage] = {} if before is None else before.topics
+        changed: dict[str, TopicImage | None] = {}
+        for name in dict.fromkeys((*shown, *self._touched)) if is_anew else self._touched:
             try:
                 topic = self._topic(name)
             except Unreadable as error:
                 LOGGER.warning("topic %s stays as it was: %s", name, error.message)
                 continue
-            if topic is None:
-                topics.pop(name, None)
-            elif topics.get(name) != topic:
-                topics[name] = topic
+            if shown.get(name) != topic:
+                changed[name] = topic
         self._touched.clear()
         controller_id, controller_epoch = self._controller or (-1, 0)
         brokers = sorted(self._brokers.values(), key=lambda broker: broker.node_id)
         known = sorted(self._known_brokers.values(), key=lambda broker: broker.node_id)
         here = {broker.node_id for broker in brokers}
-        image = ClusterImage(
+        image = replace(
+            before or ClusterImage(cluster_id=""),
             cluster_id=self._cluster_id,
             controller_id=controller_id,
             controller_epoch=controller_epoch,
@@ -165,7 +166,7 @@ class ImageBuilder:
             broker_configs=dict(self._broker_configs),
             group_configs=dict(self._group_configs),
         )
-        return image.with_topics(topics.values())
+        return image.with_changes(changed)
 
     def _topic(self, name: str) -> TopicImage | None:
         """Return a topic; None if there is none. Raises `Unreadable`."""

@@ -18,7 +18,7 @@ A move that is cancelled goes back to the replicas that are not new, in the same
 here is pure; the writes are in `requested_moves.py` and `controller.py`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from odradek.broker.cluster.election import with_isr
@@ -46,12 +46,17 @@ def begun(partition: PartitionImage, target: Sequence[int]) -> PartitionImage:
 
 
 def completions(
-    image: ClusterImage, min_isr_of: Callable[[TopicImage], int]
+    image: ClusterImage,
+    min_isr_of: Callable[[TopicImage], int],
+    topics: Iterable[TopicImage],
 ) -> dict[TopicPartition, PartitionImage]:
-    """Return the partitions whose new replicas are in sync, with the target as their replicas."""
+    """Return the partitions of some topics whose new replicas are in sync.
+
+    They have the target as their replicas.
+    """
     brokers = {broker.node_id: broker for broker in image.brokers}
     found = {}
-    for topic in image.topics.values():
+    for topic in topics:
         for index, partition in enumerate(topic.partitions):
             if not partition.is_moving:
                 continue

@@ -329,7 +329,7 @@ def read_topic(
             name=name,
             topic_id=UUID(bytes=_typed(fields["id"], bytes)),
             configs=configs,
-            partitions=tuple(partitions[index] for index in range(len(partitions))),
+            partitions=tuple(map(partitions.__getitem__, range(len(partitions)))),
             min_insync_replicas=None if min_isr is None else _int32(min_isr),
             is_by_tag=bool(fields.get("by_tag", False)),
         )

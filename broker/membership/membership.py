@@ -5,6 +5,7 @@ the controller; it elects itself for every partition, in a new leader epoch at e
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -125,7 +126,7 @@ class Membership:
                     nursery.start_soon(self._end_with_the_disk)
                     nursery.start_soon(self._damaged_replicas(roles).run)
                     nursery.start_soon(self._resign_when_cut_off, roles)
-                await self._until_led(here.node_id)
+                await self._until_none(self._waits_for_its_lead)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
@@ -161,10 +162,11 @@ class Membership:
         while True:
             await trio.sleep(DISK_CHECK_SECONDS)
             for partition in self._partitions.all():
-                image = self._metadata.image.partition(partition.topic, partition.index)
                 log = partition.log
-                is_replicated = image is not None and len(image.replicas) > 1
-                if is_replicated and log.failure is not None and not log.is_damaged:
+                if log.failure is None or log.is_damaged:
+                    continue
+                image = self._metadata.image.partition(partition.topic, partition.index)
+                if image is not None and len(image.replicas) > 1:
                     raise DiskFailed(f"{log.name}: {log.failure.strerror}")
 
     def _damaged_replicas(self, roles: Roles) -> DamagedReplicas:
@@ -186,17 +188,23 @@ class Membership:
             node_id=self._config.node_id,
         )
 
-    async def _until_led(self, node_id: int) -> None:
-        """Wait until this broker leads everything that it is said to lead."""
-        while not all(map(self._is_led, self._led_by(node_id))):
-            await self._metadata.next_step()
+    async def _until_none(self, is_such: Callable[[TopicPartition], bool]) -> None:
+        """Wait until none of the partitions that this broker leads, as the image says, is such.
 
-    def _is_led(self, where: TopicPartition) -> bool:
+        An election of many takes many images. Each is asked about one partition, and not about all.
+        """
+        node_id = self._config.node_id
+        while some := [where for where in led_by(self._metadata.image, node_id) if is_such(where)]:
+            for where in some:
+                while is_such(where):
+                    await self._metadata.next_step()
+
+    def _waits_for_its_lead(self, where: TopicPartition) -> bool:
+        """Return True if this broker is said to lead a partition, and does not lead it yet."""
+        image = self._metadata.image.partition(*where)
         partition = self._partitions.find(where)
-        return partition is None or partition.leading is not None
-
-    def _led_by(self, node_id: int) -> list[TopicPartition]:
-        return led_by(self._metadata.image, node_id)
+        is_led_here = image is not None and image.leader == self._config.node_id
+        return is_led_here and partition is not None and partition.leading is None
 
     async def leave(self) -> None:
         """Hand the leads of this broker to others, as far as there are any, before it stops."""
@@ -208,22 +216,18 @@ class Membership:
         try:
             with trio.move_on_after(HANDOVER_SECONDS):
                 await self.session.leave()
-                while self._could_hand_over(node_id):
-                    await self._metadata.next_step()
+                await self._until_none(self._could_hand_over)
         except (KafkaError, LeaseExpired) as error:
             LOGGER.warning("the other brokers do not know that this one stops: %s", error)
 
-    def _could_hand_over(self, node_id: int) -> bool:
+    def _could_hand_over(self, where: TopicPartition) -> bool:
         """Return True if another in-sync replica could lead what this broker leads."""
-        image = self._metadata.image
-        for where in led_by(image, node_id):
-            partition = image.partition(*where)
-            assert partition is not None
-            for node in partition.isr:
-                other = image.broker(node)
-                if node != node_id and other is not None and not other.is_leaving:
-                    return True
-        return False
+        image, node_id = self._metadata.image, self._config.node_id
+        partition = image.partition(*where)
+        if partition is None or partition.leader != node_id:
+            return False
+        others = (image.broker(node) for node in partition.isr if node != node_id)
+        return any(other is not None and not other.is_leaving for other in others)
 
     async def end(self) -> None:
         """End the registration, so that nobody waits for the lease."""

@@ -15,12 +15,19 @@ broker, or waits for a leader. `apply` brings that about, in the order in which 
 
 import logging
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Final, Protocol
 from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import (
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    changed_topics,
+)
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.partition import Partition
@@ -100,19 +107,18 @@ class Roles:
             self._epoch = epoch
             self._image = new
             # Settings first: the logs that are made below must have the new ones.
-            if self._logs.settings.take(new.broker_configs):
+            is_configured = old.broker_configs == new.broker_configs
+            if not is_configured and self._logs.settings.take(new.broker_configs):
                 for topic in new.topics.values():
                     self._logs.configure(topic)
-            for name, before in old.topics.items():
-                after = new.topics.get(name)
+            for before in changed_topics(new, old):
+                after = new.topics.get(before.name)
                 # A topic that was deleted and made anew between two images has another id. Without
                 # the comparison the new topic would begin with the records of the old one.
                 if after is None or after.topic_id != before.topic_id:
                     await self._remove(before)
-            for name, topic in new.topics.items():
-                before_or_none = old.topics.get(name)
-                if is_all_new or topic != before_or_none:
-                    await self._apply_topic(before_or_none, topic, is_all_new=is_all_new)
+            for topic in new.topics.values() if is_all_new else changed_topics(old, new):
+                await self._apply_topic(old.topics.get(topic.name), topic, is_all_new=is_all_new)
 
     async def begin_anew(self, where: TopicPartition) -> None:
         """Set a replica's log aside, and follow with an empty one; another broker leads."""
@@ -182,10 +188,18 @@ class Roles:
         self, before: TopicImage | None, topic: TopicImage, *, is_all_new: bool
     ) -> None:
         is_same = before is not None and before.topic_id == topic.topic_id
-        old = before.partitions if before is not None and is_same else ()
+        old = before.partitions if before is not None and is_same and not is_all_new else ()
+        # A partition that has not changed is the same object, so one change of a topic of many
+        # partitions costs a glance at each.
+        changed = [
+            index
+            for index, (partition, earlier) in enumerate(zip_longest(topic.partitions, old))
+            if partition is not earlier and partition != earlier
+        ]
+        here = self._logs.here(topic, changed)
         missing = [
             index
-            for index in self._logs.here(topic)
+            for index in here
             if not self._has_log(topic, index)
             # A log that is offline is damaged or lost. An empty one in its place would be elected,
             # and its records would be gone.
@@ -196,14 +210,13 @@ class Roles:
         if before is None or _settings_of(before) != _settings_of(topic):
             self._logs.configure(topic)
         # Logs and settings come before the roles: a lead that begins accepts records at once.
-        for index in self._logs.here(topic):
-            is_changed = index >= len(old) or old[index] != topic.partitions[index]
-            if is_all_new or is_changed:
-                await self._apply_partition(topic.name, index, topic.partitions[index])
-        for index, partition in enumerate(topic.partitions):
+        for index in here:
+            await self._apply_partition(topic.name, index, topic.partitions[index])
+        for index in changed:
             # A move has removed this replica. The image says so only once all new replicas are in
             # sync, so no record is lost with the log.
-            if self._node_id not in partition.replicas and self._has_log(topic, index):
+            is_here = self._node_id in topic.partitions[index].replicas
+            if not is_here and self._has_log(topic, index):
                 await self._remove_replica(topic, index)
 
     async def _remove_replica(self, topic: TopicImage, index: int) -> None:

@@ -68,11 +68,11 @@ class DamagedReplicas:
         On one node it would be of no use: other records of the partition can still be read.
         """
         for partition in self._partitions.all():
-            image = self._metadata.image.partition(partition.topic, partition.index)
             found = partition.log.reader.damage
-            if found is None or partition.log.failure is not None or image is None:
+            if found is None or partition.log.failure is not None:
                 continue
-            if self._has_whole_replica(image):
+            image = self._metadata.image.partition(partition.topic, partition.index)
+            if image is not None and self._has_whole_replica(image):
                 await self._partitions.take_offline(partition, found)
 
     async def _replace(self, where: TopicPartition) -> None:

@@ -61,9 +61,9 @@ METADATA_BUGS: Final = (
     ),
     Planted(
         bug="a topic that a client marks as internal does not count",
-        where="ClusterImage._with",
-        old="not t.is_state_topic",
-        new="not t.is_internal",
+        where="image._count",
+        old="not topic.is_state_topic",
+        new="not topic.is_internal",
         tests=(
             "tests/broker/cluster/test_topics.py::"
             "test_a_topic_that_is_marked_as_internal_is_one_for_clients_only",

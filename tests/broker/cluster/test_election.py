@@ -90,18 +90,19 @@ def image(*partitions: PartitionImage, brokers: tuple[BrokerImage, ...]) -> Clus
 
 
 def test_all_partitions_of_a_dead_broker_get_leaders_and_no_others() -> None:
-    found = elections(
-        image(partition(), partition(leader=2), brokers=(broker(2), broker(3))), lambda _: 2
-    )
+    now = image(partition(), partition(leader=2), brokers=(broker(2), broker(3)))
+    found = elections(now, lambda _: 2, now.topics.values())
     assert list(found) == [("t", 0)]
 
 
 def test_the_first_replica_gets_its_place_back_when_it_is_in_sync() -> None:
-    brokers = (broker(1), broker(2))
-    assert list(preferred(image(partition(leader=2), brokers=brokers))) == [("t", 0)]
-    assert preferred(image(partition(leader=2, isr=(2,)), brokers=brokers)) == {}
-    leaving = (broker(1, is_leaving=True), broker(2))
-    assert preferred(image(partition(leader=2), brokers=leaving)) == {}
+    def found(partition: PartitionImage, *brokers: BrokerImage) -> list[tuple[str, int]]:
+        now = image(partition, brokers=brokers)
+        return list(preferred(now, now.topics.values()))
+
+    assert found(partition(leader=2), broker(1), broker(2)) == [("t", 0)]
+    assert found(partition(leader=2, isr=(2,)), broker(1), broker(2)) == []
+    assert found(partition(leader=2), broker(1, is_leaving=True), broker(2)) == []
 
 
 def test_a_replica_that_may_lack_records_is_in_no_set() -> None:

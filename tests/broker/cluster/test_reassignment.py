@@ -231,7 +231,7 @@ async def test_more_moves_than_a_transaction_has_operations() -> None:
     outcomes = await moves.move(wanted, may_change_factor=True, timeout_ms=10_000)
     assert outcomes == dict.fromkeys(wanted)
     assert all(each.adding == (3,) for each in metadata.image.topics["t"].partitions)
-    assert completions(metadata.image, lambda _: 1) == {}
+    assert completions(metadata.image, lambda _: 1, metadata.image.topics.values()) == {}
 
 
 async def test_a_store_that_is_away_is_an_error_of_each_partition() -> None:
