@@ -8,8 +8,10 @@ bound `CHANGES_MAX` forget the oldest ones. Leases end only when `expire` is cal
 leases have a time calls it first in each call, and its watches when the next lease is due.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -27,6 +29,8 @@ from odradek.late import dataclass
 
 CHANGES_MAX: Final = 50_000
 """The number of changes of single keys that are kept for watches."""
+INSERTED_MAX: Final = 64
+"""New keys that are put in their places one by one. More of them are cheaper to sort."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,8 @@ class _Lease:
 class KeysInMemory:
     def __init__(self) -> None:
         self.values: dict[str, Versioned] = {}
+        self._sorted: list[str] = []
+        """The keys of `values`, so that a range does not look at those outside of it."""
         self.revision = 0
         self._recent: deque[Changes] = deque()
         self._recent_keys = 0
@@ -47,8 +53,11 @@ class KeysInMemory:
         self._changed = trio.Event()
 
     def starting_with(self, prefix: str) -> dict[str, Versioned]:
-        found = sorted(key for key in self.values if key.startswith(prefix))
-        return {key: self.values[key] for key in found}
+        places = range(bisect_left(self._sorted, prefix), len(self._sorted))
+        keys = map(self._sorted.__getitem__, places)
+        return {
+            key: self.values[key] for key in takewhile(lambda key: key.startswith(prefix), keys)
+        }
 
     def hold(self, compares: Sequence[Compare]) -> bool:
         """Return True if all conditions are met."""
@@ -100,9 +109,17 @@ class KeysInMemory:
 
     def _set(self, revision: int, puts: Mapping[str, bytes | None]) -> None:
         self.revision = revision
+        new = [key for key, value in puts.items() if value is not None and key not in self.values]
+        if len(new) > INSERTED_MAX:
+            self._sorted.extend(new)
+            self._sorted.sort()
+        else:
+            for key in new:
+                insort(self._sorted, key)
         for key, value in puts.items():
             if value is None:
-                self.values.pop(key, None)
+                if self.values.pop(key, None) is not None:
+                    del self._sorted[bisect_left(self._sorted, key)]
                 continue
             before = self.values.get(key)
             create = before.create_revision if before else revision

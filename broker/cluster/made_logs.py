@@ -20,6 +20,7 @@ topic that is deleted, or of a replica that moves away, are removed.
 import errno
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Final
 from uuid import UUID
 
@@ -57,6 +58,10 @@ class MadeLogs:
         """The directories of logs that are not noted, and may not be on disk."""
         self._to_call: dict[tuple[UUID, int], Callable[[], None]] = {}
         """Called when the log is noted."""
+        self._made_now: list[tuple[UUID, int]] = []
+        """Logs that are on disk, and for whose note something is to be called."""
+        self._unsettled: dict[UUID, None] = {}
+        """The topics whose keys may differ from what is here. No others are looked at."""
         self._urgent: dict[tuple[UUID, int], None] = {}
         """The logs whose first records wait for their note."""
         self._is_urgent = trio.Event()
@@ -114,6 +119,8 @@ class MadeLogs:
             key: (frozenset(unpack(stored.value).get("partitions", ())), stored.mod_revision)
             for key, stored in found.items()
         }
+        noted = [topic_id for key in self._stored if (topic_id := _topic_id(key)) is not None]
+        self._unsettled = dict.fromkeys((*noted, *self._made))
 
     def has(self, topic_id: UUID, index: int) -> bool:
         """Return True if a log was made here."""
@@ -143,6 +150,7 @@ class MadeLogs:
             self._urgent.pop((topic_id, index), None)
             if self.has(topic_id, index):
                 self._made[topic_id] -= {index}
+                self._unsettled[topic_id] = None
                 self._changed.set()
 
     async def run(self, flush: Flush) -> None:
@@ -180,19 +188,25 @@ class MadeLogs:
         Return a directory that is not.
         """
         urgent, self._urgent, self._is_urgent = self._urgent, {}, trio.Event()
-        chosen = [where for where in urgent if where in self._new] or list(self._new)[:AT_ONCE]
+        chosen = [where for where in urgent if where in self._new]
+        chosen = chosen or list(islice(self._new, AT_ONCE))
         new = {where: self._new[where] for where in chosen}
         flushed = await flush(new.values())
         left = None
+        made: dict[UUID, list[int]] = {}
         for where, directory in new.items():
             if where not in self._new:
                 continue  # deleted meanwhile
             if directory in flushed:
                 topic_id, index = where
                 del self._new[where]
-                self._made[topic_id] = self._made.get(topic_id, NOTHING) | {index}
+                made.setdefault(topic_id, []).append(index)
+                self._made_now.append(where)
             else:
                 left = directory
+        for topic_id, indexes in made.items():
+            self._made[topic_id] = self._made.get(topic_id, NOTHING).union(indexes)
+            self._unsettled[topic_id] = None
         return left
 
     async def _write_due(self) -> None:
@@ -211,24 +225,25 @@ class MadeLogs:
                 self._stored[key] = partitions or NOTHING, revision
                 if partitions is None:
                     del self._stored[key]
-        for topic_id, index in [where for where in self._to_call if self.has(*where)]:
-            self._to_call.pop((topic_id, index))()
+        noted, self._made_now = self._made_now, []
+        for where in noted:
+            if where in self._to_call and self.has(*where):  # not removed meanwhile, or made anew
+                self._to_call.pop(where)()
 
     def _due(self) -> dict[str, Partitions | None]:
         """Return the keys that differ from what is here; the one that ends the first run last."""
-        wanted = {
-            made_logs_key(self._node_id, topic_id): partitions
-            for topic_id, partitions in self._made.items()
-            if partitions
-        }
+        due: dict[str, Partitions | None] = {}
+        for topic_id in list(self._unsettled):
+            key, partitions = made_logs_key(self._node_id, topic_id), self._made.get(topic_id)
+            stored, _ = self._stored.get(key, (NOTHING, 0))
+            if partitions and partitions != stored:
+                due[key] = partitions
+            elif not partitions and key in self._stored:
+                due[key] = None
+            else:
+                del self._unsettled[topic_id]
         first = made_logs_key(self._node_id)
-        due: dict[str, Partitions | None] = {
-            key: partitions
-            for key, partitions in wanted.items()
-            if self._stored.get(key, (NOTHING, 0))[0] != partitions
-        }
-        due |= {key: None for key in self._stored if key not in wanted and key != first}
-        if wanted and first not in self._stored:
+        if first not in self._stored and any(self._made.values()):
             due[first] = NOTHING
         return due
 

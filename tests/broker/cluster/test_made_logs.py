@@ -12,6 +12,7 @@ from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImag
 from odradek.broker.cluster.made_logs import AT_ONCE, MadeLogs
 from odradek.broker.cluster.store import MADE_LOGS, made_logs_key, pack
 from odradek.broker.environment.env import StoreUnreachable
+from tests.fakes.calls import counted
 from tests.fakes.meta_store import FakeMetaStore
 
 NODE = 1
@@ -182,3 +183,41 @@ async def test_a_store_that_is_away_is_written_when_it_is_back(
         await trio.sleep(5)
         nursery.cancel_scope.cancel()
     assert (await loaded(store)).has(TOPIC, 0)
+
+
+async def cost_of_one_more(topics: int) -> int:
+    """Return the calls that noting one log more needs, when many topics have their notes."""
+    logs = await loaded(FakeMetaStore(), topics + 1)
+    for number in range(1, topics + 1):
+        logs.note_made(UUID(int=number), 0, f"/data/t{number}-0", nothing)
+    await logs.write(everything)
+    logs.note_made(UUID(int=topics + 1), 0, f"/data/t{topics + 1}-0", nothing)
+    with counted() as calls:
+        await logs.write(everything)
+    return calls.count
+
+
+async def test_the_note_of_a_log_costs_the_same_among_four_times_as_many_topics() -> None:
+    few = await cost_of_one_more(20)
+    assert await cost_of_one_more(80) <= few + 4
+
+
+async def test_a_log_that_was_removed_and_made_anew_is_not_taken_for_noted() -> None:
+    store, called = FakeMetaStore(), list[str]()
+    logs = await loaded(store)
+    logs.note_made(TOPIC, 0, "/data/t1-0", partial(called.append, "first"))
+    store.is_refused = True
+    with pytest.raises(StoreUnreachable):
+        await logs.write(everything)
+    logs.note_gone(TOPIC, [0])
+    logs.note_made(TOPIC, 0, "/data/t1-0", partial(called.append, "second"))
+    store.is_refused = False
+
+    async def none_yet(_directories: Iterable[str]) -> frozenset[str]:
+        return frozenset()
+
+    with pytest.raises(OSError, match="/data/t1-0"):
+        await logs.write(none_yet)
+    assert called == []
+    await logs.write(everything)
+    assert called == ["second"]
