@@ -137,6 +137,12 @@ class ClusterImage:
     """Changed settings of brokers, by their ids; under `""` those of all brokers."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of consumer groups that have their own, by the groups' ids."""
+    _brokers_by_id: Mapping[int, BrokerImage] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Metadata and the in-sync sets look up each replica of each partition.
+        by_id = {broker.node_id: broker for broker in self.brokers}
+        object.__setattr__(self, "_brokers_by_id", by_id)
 
     @property
     def has_transaction_groups(self) -> bool:
@@ -151,7 +157,7 @@ class ClusterImage:
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """Return a registered broker; None if there is none of that id."""
-        return next((broker for broker in self.brokers if broker.node_id == node_id), None)
+        return self._brokers_by_id.get(node_id)
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
         found = self.topics.get(topic)

@@ -241,3 +241,15 @@ async def test_waiting_until_all_is_led_asks_about_each_partition_a_few_times_on
             led.add(name)
             metadata._wake()
     assert asked <= 4 * MANY
+
+
+def test_a_broker_is_found_at_the_same_cost_among_many_brokers() -> None:
+    costs = []
+    for count in (3, 30):
+        brokers = tuple(BrokerImage(node_id=node, host="h", port=1) for node in range(count))
+        image = replace(ClusterImage(cluster_id="c"), brokers=brokers)
+        with counted() as calls:
+            assert image.broker(count - 1) is brokers[-1]
+            assert image.broker(count) is None
+        costs.append(calls.count)
+    assert costs[0] == costs[1]
