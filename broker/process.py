@@ -169,7 +169,6 @@ async def _main(
     def started(what: Started) -> None:
         has_started.set()
         _say_started(what, config, directory, is_ephemeral)
-        allocator.keep_freed_memory()
 
     try:
         if not disk.exists(f"{directory}/{FORMAT_FILE}"):  # before anything is written there
@@ -180,6 +179,7 @@ async def _main(
             await nursery.start(_wait_for_signal, stop, has_started, starting)
             nursery.start_soon(log_lines.run)
             nursery.start_soon(_import_the_rest, has_started)
+            nursery.start_soon(_keep_freed_memory, has_started)
             with starting:
                 async with _metadata_store(config, disk, directory) as meta:
                     await serve(
@@ -229,6 +229,12 @@ async def _metadata_store(
     rng = random.SystemRandom()
     async with EtcdStore.open(config, timeout_s=seconds, rng=rng) as store:
         yield store
+
+
+async def _keep_freed_memory(has_started: trio.Event) -> None:
+    await has_started.wait()
+    with contextlib.suppress(OSError):  # there is no /proc: the memory is kept
+        await allocator.keep_freed_memory()
 
 
 async def _import_the_rest(has_started: trio.Event) -> None:

@@ -21,6 +21,8 @@ QUICK_STORED_BYTES: Final = 100_000_000
 RECORD_BYTES: Final = 1024
 STARTS: Final = 5
 SETTLE_SECONDS: Final = 1.0
+REST_SECONDS: Final = 12.0
+"""After so long a broker that is left alone has given back what it had for large answers."""
 MIB: Final = 1024 * 1024
 
 
@@ -42,6 +44,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
             yield _figure("odradek topic list, processor time", taken_ms, "ms")
         stored = QUICK_STORED_BYTES if quick else STORED_BYTES
         _fill_and_read(process, stored)
+        time.sleep(REST_SECONDS)
         yield _figure(f"memory after {stored / 1e9:g} GB in and out", resident_mib(process.pid))
         process.kill()
         taken_ms = _launch_ms(process)

@@ -314,7 +314,7 @@ OUR_BUGS: Final = (
         old="set_option(M_TRIM_THRESHOLD, KEPT_BYTES)",
         tests=(
             "tests/broker/test_large_answers.py::test_"
-            "the_memory_of_a_large_answer_is_used_again_for_the_next",
+            "the_memory_of_a_large_answer_is_used_for_the_next_and_given_back_when_all_is_quiet",
         ),
     ),
 )
