@@ -25,23 +25,19 @@ class Delivery:
         return self._wait().__await__()
 
     async def _wait(self) -> RecordMetadata:
-        if not self._batch.is_done:
-            await self.wait_to_read()
+        batch = self._batch
+        if not batch.is_done:
+            batch.mark_read(self._index)  # so that `flush` does not raise the error
+            try:
+                await batch.wait()
+            except BaseException:  # a program that stops waiting has not read the error
+                batch.mark_unread(self._index)
+                raise
         return self.result_nowait()
 
     async def wait(self) -> None:
         """Wait until the record has an outcome. Does not raise the record's error."""
         await self._batch.wait()
-
-    async def wait_to_read(self) -> None:
-        """Wait on behalf of a program that then reads the result, so `flush` does not raise it."""
-        batch = self._batch
-        batch.mark_read(self._index)
-        try:
-            await batch.wait()
-        except BaseException:  # a program that stops waiting has not read the error
-            batch.mark_unread(self._index)
-            raise
 
     def when_done(self, wake: Callable[[], object]) -> None:
         """Call `wake` once it is done, on behalf of a program that then reads the result."""
