@@ -151,10 +151,12 @@ class BrokerConfig(AddressSettings):
     # logs
     log_flush: str = string(
         "ack",
-        choices=("ack", "os"),
+        choices=("ack", "journal", "os"),
         ours=True,
         about=(
-            "`ack`: a write is on disk before it is answered. `os`: the operating system "
+            "`ack`: a write is on disk before it is answered. `journal`: the same, but small "
+            "writes to many partitions share one flush, that of a journal in the data directory. "
+            "Earlier versions refuse the directory then. `os`: the operating system "
             "writes it to disk later, as with Kafka's defaults."
         ),
     )

@@ -14,6 +14,7 @@ import json
 import os.path
 from collections.abc import Callable, Iterator
 from typing import Final
+from uuid import UUID
 
 import click
 
@@ -47,6 +48,8 @@ from odradek.broker.storage.files import (
     parent_of,
 )
 from odradek.broker.storage.index import OffsetIndex, TimeIndex
+from odradek.broker.storage.journal import PREFIX
+from odradek.broker.storage.journal_file import decode
 from odradek.broker.storage.snapshot import decode_snapshot
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -109,6 +112,9 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
     directory, name = parent_of(path), os.path.basename(path)
     if name.endswith(LOG):
         yield from _log([path], directory, records, None)
+        return
+    if name.startswith(PREFIX):
+        yield from _journal(path)
         return
     for suffix, reader in READERS.items():
         if name.endswith(suffix):
@@ -357,6 +363,27 @@ def _checkpoint(path: str, name: str) -> Iterator[Facts]:
         "leader_epochs": [list(epoch) for epoch in checkpoint.epochs],
         "producers": len(checkpoint.producers),
     }
+
+
+def _journal(path: str) -> Iterator[Facts]:
+    found = decode(read_only(path))
+    if found is None:
+        raise click.ClickException(f"{path} has no header of a journal.")
+    yield {"type": "journal", "life": found.life, "generation": found.generation}
+    for record in found.records:
+        topic_id, partition = record.key
+        yield {
+            "type": "journal record",
+            "sequence": record.sequence,
+            "topic_id": str(UUID(bytes=topic_id)),
+            "partition": partition,
+            "kind": record.kind.name.lower(),
+            "segment": record.segment_base,
+            "position": record.position,
+            "from_offset": record.base_offset,
+            "next_offset": record.next_offset,
+            "bytes": len(record.data),
+        }
 
 
 def _base(name: str, suffix: str) -> int:

@@ -19,7 +19,7 @@ from odradek.broker.environment.env import Disk
 from odradek.broker.inspect.dump import check_format_of, log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
 from odradek.broker.inspect.lost_logs import lost_logs
-from odradek.broker.inspect.repair import Damage, Survey, repair, survey_log
+from odradek.broker.inspect.repair import Damage, Survey, repair, restore_from_journal, survey_log
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.files import LOG, file_path, offsets_in
 from odradek.broker.storage.last_run import LAST_RUN
@@ -189,6 +189,8 @@ async def _repair_all(
     history: History | None = None
     damaged: list[dict[str, object]] = []
     for directory in partitions:
+        if choice is not None and not dry_run:
+            await restore_from_journal(disk, directory)
         found = await survey_log(disk, directory)
         if not found.is_damaged:
             continue

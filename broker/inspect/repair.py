@@ -25,9 +25,20 @@ from odradek.broker.storage.checkpoint import Checkpoint
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.damage import Rules
-from odradek.broker.storage.files import GAPS, LOG, OpenFiles, file_path, name_of, offsets_in
+from odradek.broker.storage.files import (
+    GAPS,
+    LOG,
+    OpenFiles,
+    file_path,
+    name_of,
+    offsets_in,
+    parent_of,
+)
 from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import Identity
+from odradek.broker.storage.journal import LIFE_BITS
+from odradek.broker.storage.journal_replay import read_journal, read_life, restore
+from odradek.broker.storage.last_run import read_last_run
 from odradek.broker.storage.leader_epochs import OFFSET_MAX
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.replacement import CLEANED, put_in_place
@@ -306,6 +317,23 @@ class _Walk:
 # Repair
 
 
+async def restore_from_journal(disk: Disk, directory: str) -> None:
+    """Write what the file of a log lacks and the journal of its data directory has.
+
+    Raises OSError. Nothing is cut off; repeating it changes nothing.
+    """
+    data_dir, small = parent_of(directory), await small_files_of(disk, directory)
+    number = name_of(directory).rpartition("-")[2]
+    if small.topic_id is None or not (await read_last_run(disk, data_dir)).uses_journal:
+        return
+    records = (await read_journal(disk, data_dir)).of((small.topic_id.bytes, int(number)))
+    files = OpenFiles(disk)
+    try:
+        await restore(files, directory, small.checkpoint, records)
+    finally:
+        files.close_all()
+
+
 async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) -> list[str]:
     """Carry out a repair, and return the files in which the damaged bytes are kept.
 
@@ -415,6 +443,8 @@ def empty_batch(offset: int, next_offset: int, leader_epoch: int) -> bytearray:
 async def _read_anew(disk: Disk, found: Survey, topic_id: UUID, now_ms: int) -> None:
     """Open the log as a broker does, reading all of it, so that its checkpoint is written again."""
     files = OpenFiles(disk)
+    # The checkpoint covers what the journal had of the log, which may be at other places now.
+    files.first_sequence = (await read_life(disk, parent_of(found.directory)) + 1) << LIFE_BITS
     try:
         log, _ = await Log.open(
             files,

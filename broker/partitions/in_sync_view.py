@@ -176,7 +176,8 @@ class InSyncView:
 
     def high_watermark(self, own: int, before: int, min_insync_replicas: int) -> int:
         """Return the high watermark. `own` is what the leader has, `before` the last one."""
-        # invariant durable 4: With `log.flush=ack` the high watermark never passes what is on disk.
+        # invariant durable 4: With `log.flush=ack` the high watermark never passes what is on disk,
+        # with `journal` never what is on disk in the log or in the journal.
         # tests/broker/partitions/test_readers.py
         if not self.followers:
             return own

@@ -25,7 +25,11 @@ class Marks:
     def own_offset(self) -> int:
         """Everything below it is as durable here as `log.flush` demands."""
         log = self._log
-        return log.log_end_offset if log.config.flush is FlushPolicy.OS else log.flushed_offset
+        return (
+            log.log_end_offset
+            if log.config.flush is FlushPolicy.OS
+            else log.unflushed.durable_offset
+        )
 
     def end_for(self, *, read_committed: bool) -> int:
         """Return the offset up to which a reader sees records."""

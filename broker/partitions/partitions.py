@@ -36,6 +36,7 @@ from odradek.broker.storage.damage import DamagedLog, DamagedSegment, ForeignFil
 from odradek.broker.storage.decompressor import Decompressor
 from odradek.broker.storage.files import OpenFiles
 from odradek.broker.storage.identity import Identity
+from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.log_state import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
@@ -101,13 +102,21 @@ class Partitions:
         self.cleaner = LogCleaner(self.kept_logs, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self.kept_logs, self.on_damage, scrub or ScrubConfig(), offload)
         self.directories = PartitionDirectories(disk, directory, upkeep_seconds)
-        self._background = Background()
+        journal = BrokerJournal(self._disk, directory) if flush is FlushPolicy.JOURNAL else None
+        self._background = Background(journal)
         self._decompressor = Decompressor(offload)
-        self._files = OpenFiles(self._disk)
+        self._files = OpenFiles(self._disk, journal=journal)
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened = UnopenedPartitions()
-        self.run_notes = RunNotes(self._disk, directory, flush, self.damaged_partitions)
+        self.run_notes = RunNotes(
+            self._disk,
+            directory,
+            flush,
+            self.damaged_partitions,
+            self._files,
+            self._unopened.keys,
+        )
         self._has_begun = False
         self._opened = Opened()
         self._exists_elsewhere = exists_elsewhere
@@ -215,7 +224,7 @@ class Partitions:
             topic_id=topic_id,
             config=config,
             now_ms=self._clock.wall_ms(),
-            rules=self.run_notes.rules(str(where), others),
+            rules=self.run_notes.rules(str(where), others, (topic_id.bytes, index)),
             has_identity=identity is not None,
         )
         self._opened.add(recovered)
@@ -398,9 +407,14 @@ class Partitions:
                 nursery.start_soon(self.directories.run)
                 nursery.start_soon(self.cleaner.run)
                 nursery.start_soon(self._scrubber.run)
+                nursery.start_soon(self._note_failure)
                 task_status.started()
         finally:
             self.identities.end()
+
+    async def _note_failure(self) -> None:
+        await self._files.has_failed.wait()
+        await self.run_notes.write()
 
     async def _expire_producers(self) -> None:
         while True:

@@ -11,13 +11,23 @@ broker has left the in-sync sets (`cluster/power_loss.py`).
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from odradek.broker.environment.env import Disk
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.storage.damage import Others, Rules
-from odradek.broker.storage.files import parent_of
+from odradek.broker.storage.data_format import note_journal
+from odradek.broker.storage.files import OpenFiles, parent_of
+from odradek.broker.storage.journal import LIFE_BITS
+from odradek.broker.storage.journal_file import LogKey
+from odradek.broker.storage.journal_replay import (
+    FoundJournal,
+    read_journal,
+    read_life,
+    remove_journal,
+    set_journal_aside,
+)
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
 from odradek.broker.values.topic_partition import TopicPartition
 
@@ -34,9 +44,21 @@ class RunNotes:
         directory: str,
         flush: FlushPolicy,
         damaged: Callable[[], Iterable[TopicPartition]],
+        files: OpenFiles,
+        unopened: Callable[[], Mapping[str, LogKey]],
     ) -> None:
-        """`damaged` returns the partitions whose stored data is damaged now."""
+        """`damaged` returns the partitions whose stored data is damaged now.
+
+        `unopened` returns the logs that could not be opened, by the names of their directories.
+        """
         self._disk = disk
+        self._files = files
+        self._unopened = unopened
+        self._left: frozenset[str] = frozenset()
+        """The logs that could not be opened, and of which the journal may have records."""
+        self._found = FoundJournal()
+        self._life = 0
+        """The last life of the journal."""
         self._directory = directory
         self._flush = flush
         self._damaged = damaged
@@ -61,6 +83,18 @@ class RunNotes:
         await self._disk.fsync_dir(self._directory)  # also names that a killed broker left
         self._last_run = last = await read_last_run(self._disk, self._directory)
         self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
+        self._found = FoundJournal(life=await read_life(self._disk, self._directory))
+        if self._journal_counts:
+            self._found = await read_journal(self._disk, self._directory)
+        self._life = max(last.journal_life, self._found.life)
+        if self._life:
+            self._files.first_sequence = (self._life + 1) << LIFE_BITS
+
+    @property
+    def _journal_counts(self) -> bool:
+        """True if the logs count only as their checkpoints and the journal have them."""
+        used = self._last_run.uses_journal
+        return (self._found.life > 0 if used is None else used) and not self._is_all_here
 
     @property
     def _is_all_here(self) -> bool:
@@ -68,11 +102,17 @@ class RunNotes:
         boot_id = self._disk.boot_id()
         return (boot_id is not None and boot_id == self._last_run.boot_id) or self.was_clean
 
-    def rules(self, name: str, others: Others) -> Rules:
+    def rules(self, name: str, others: Others, key: LogKey) -> Rules:
         """Return the rules by which the log in a directory is judged after the last run."""
         is_suspect = name in self._last_run.damaged
+        counts = self._journal_counts and not self._are_all_open
+        # In between no record of that life was written: it had not begun.
+        is_newest = self._found.life >= self._last_run.journal_life
+        records = self._found.of(key) if is_newest else ()
         return Rules(
+            journal=records if counts else None,
             same_boot=self._is_all_here or is_suspect,
+            was_clean=self.was_clean,
             read_all=is_suspect,
             others=others,
             lacks_records=self.lacks_records,
@@ -93,26 +133,56 @@ class RunNotes:
         """Note this run's boot id for the next start, once all logs are open.
 
         Nothing may be appended before: until it is noted, recovery judges the logs by the boot id
-        of the run before. A full disk is harmless: the older note makes recovery more careful.
+        of the run before. A full disk is harmless, as the older note makes recovery more careful,
+        unless this run or the one before uses the journal. Raises OSError then.
         """
+        journal, used = self._files.journal, self._last_run.uses_journal
+        if not self.was_clean and self._found.life:
+            unopened, counts = self._unopened().items(), self._journal_counts
+            self._left = frozenset(
+                name for name, key in unopened if not counts or self._found.of(key)
+            )
         self._are_all_open = True
-        await self.write()
+        if self._left:  # else their records would be overwritten
+            kept = await set_journal_aside(self._disk, self._directory, self._found.life)
+            LOGGER.error(
+                "%d logs that could not be opened may have records in the journal; it is kept: %s",
+                len(self._left),
+                ", ".join(kept),
+            )
+        if journal is not None:
+            await note_journal(self._disk, self._directory)
+            self._life = max(self._life, self._files.latest_sequence >> LIFE_BITS) + 1
+            await self._write()
+            await journal.begin(self._life)
+        elif used or self._found.life:
+            await self._write()
+            await remove_journal(self._disk, self._directory)
+        else:
+            await self.write()
 
     async def write(self) -> None:
         """Write what has changed since the notes on disk, once all logs are open."""
+        try:
+            await self._write()
+        except OSError as error:
+            LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
+
+    async def _write(self) -> None:
+        # A log that failed lacks on disk what its pages in memory have. The journal has it.
+        is_uncertain = self._files.journal is not None and self._files.has_failed.is_set()
         this_run = LastRun(
-            boot_id=self._disk.boot_id(),
-            damaged=frozenset(map(str, self._damaged())),
+            uses_journal=self._files.journal is not None,
+            journal_life=self._life,
+            boot_id=None if is_uncertain else self._disk.boot_id(),
+            damaged=frozenset(map(str, self._damaged())) | self._left,
             is_unflushed=self._flush is FlushPolicy.OS,
             lacks_records=self.lacks_records,
         )
         if not self._are_all_open or this_run == self._last_run:
             return
-        try:
-            await write_last_run(self._disk, self._directory, this_run)
-            self._last_run = this_run
-        except OSError as error:
-            LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
+        await write_last_run(self._disk, self._directory, this_run)
+        self._last_run = this_run
 
     async def mark_clean(self) -> None:
         """Note that every log was closed with a checkpoint at its end."""

@@ -81,6 +81,12 @@ class UnopenedPartitions:
         found = self._known.get(where)
         return None if found is None else found.topic_id
 
+    def keys(self) -> dict[str, tuple[bytes, int]]:
+        """Return what names the logs in the journal, by the names of their directories."""
+        return {
+            str(where): (log.topic_id.bytes, where.partition) for where, log in self._known.items()
+        }
+
     def discard(self, where: TopicPartition) -> UUID | None:
         """Forget a partition and return the id of its topic; None if it is not here."""
         found = self._known.pop(where, None)

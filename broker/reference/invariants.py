@@ -26,6 +26,7 @@ GROUPS: Final = {
     "markers": "Markers and completion",
     "tenures": "Tenures of coordinators",
     "idempotence": "Idempotence",
+    "journal": "The journal of small appends (`log.flush=journal`)",
     "disk": "Logs on disk",
     "files": "Files that were damaged, exchanged or put back",
     "settings": "Settings",

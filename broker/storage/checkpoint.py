@@ -75,6 +75,8 @@ class Checkpoint:
     """Base offsets of segments that a compacted segment replaces; its own is the first of them."""
     is_cut: bool = False
     """The log ends here: recovery removes what the files have beyond it (see `cut.py`)."""
+    journal_sequence: int = 0
+    """Records of the journal with smaller numbers count no more for this log."""
     follows_cut: bool = False
     """It replaces a checkpoint with `is_cut`, which must not come back after a power failure."""
 
@@ -111,6 +113,7 @@ def to_content(checkpoint: Checkpoint) -> Content:
         "replaced": list(checkpoint.replaced),
         "is_cut": checkpoint.is_cut,
         "follows_cut": checkpoint.follows_cut,
+        "journal_sequence": checkpoint.journal_sequence,
     }
 
 
@@ -160,6 +163,7 @@ def decode_checkpoint(data: bytes | bytearray) -> Checkpoint | None:
         replaced=tuple(content.get("replaced", ())),
         is_cut=content.get("is_cut", False),
         follows_cut=content.get("follows_cut", False),
+        journal_sequence=content.get("journal_sequence", 0),
     )
 
 

@@ -14,9 +14,13 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class FlushPolicy(StrEnum):
-    """The point at which an append is acknowledged: on disk, or in the page cache."""
+    """The point at which an append is acknowledged: on disk, or in the page cache.
+
+    With `JOURNAL` it is on disk in the journal of the broker (`journal.py`), or in the log.
+    """
 
     ACK = "ack"
+    JOURNAL = "journal"
     OS = "os"
 
 

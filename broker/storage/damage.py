@@ -1,10 +1,12 @@
 """Damage of a stored log: the rules that separate it from a torn write, and its error."""
 
 import errno
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
 from odradek.broker.storage.files import parent_of
+from odradek.broker.storage.journal_file import JournalRecord
 from odradek.late import dataclass
 
 
@@ -23,12 +25,16 @@ class Rules:
 
     same_boot: bool = False
     """The machine was not restarted since the last append, so the page cache lost nothing."""
+    was_clean: bool = False
+    """The last run has closed the log with a checkpoint at its end, on disk."""
     read_all: bool = False
     """Read the whole log, even if there is a checkpoint."""
     accept_losses: bool = False
     """An operator lets the log end at its first bad batch, even if later batches were on disk."""
 
     others: Others = Others.NONE
+    journal: Sequence[JournalRecord] | None = None
+    """What the journal has of the log; None if it does not count (`journal_replay.py`)."""
     lacks_records: bool = False
     """A power failure took what the page cache had, and `log.flush` is `os`."""
 

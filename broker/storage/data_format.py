@@ -22,8 +22,12 @@ from odradek.broker.storage.origin import ORIGIN, unfinished
 from odradek.broker.storage.reserve import DISK_FULL
 
 LOGGER: Final = logging.getLogger(__name__)
-FORMAT: Final = 1
-"""The format that this version writes, and the newest that it reads."""
+FORMAT: Final = 2
+"""The newest format that this version reads."""
+FIRST_FORMAT: Final = 1
+"""The format of a directory in which no journal was used."""
+JOURNAL_FORMAT: Final = 2
+"""An earlier version would take its logs for whole after a power failure, without the journal."""
 FILE: Final = "format.meta"
 
 
@@ -49,12 +53,25 @@ async def claim_format(disk: Disk, directory: str) -> None:
         _check(path, data)
         return
     try:
-        await small_file.write_beside(disk, path, encode_format(FORMAT))
+        await small_file.write_beside(disk, path, encode_format(FIRST_FORMAT))
         await small_file.move_into_place(disk, path)
     except OSError as error:
         if error.errno not in DISK_FULL:  # what is there is served all the same
             raise
         LOGGER.warning("%s is to be written at the next start: %s", path, error)
+
+
+async def note_journal(disk: Disk, directory: str) -> None:
+    """Note that the directory has a journal, before the first one begins. Raises OSError."""
+    # invariant journal 5: A version that does not know the journal refuses a directory that has
+    # used one.
+    # plant an older version starts on a directory that has a journal
+    path = f"{directory}/{FILE}"
+    data = await small_file.read_bytes(disk, path)
+    content = None if data is None else small_file.decode(data)
+    if content is None or content["format"] < JOURNAL_FORMAT:
+        await small_file.write_beside(disk, path, encode_format(JOURNAL_FORMAT))
+        await small_file.move_into_place(disk, path)
 
 
 def check_format(directory: str) -> None:

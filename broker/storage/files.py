@@ -13,6 +13,8 @@ from typing import Final
 import trio
 
 from odradek.broker.environment.env import NO_DESCRIPTOR, Disk, File, FsyncEnded
+from odradek.broker.storage.checkpoint import Checkpoint
+from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.reserve import ReservedDisk
 
 LOG: Final = ".log"
@@ -81,14 +83,44 @@ class OpenFiles:
     read or flushed is closed afterwards, so at most `max_syncs` flushes run at a time.
     """
 
-    def __init__(self, disk: Disk, max_files: int = 256, max_syncs: int = 32) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        max_files: int = 256,
+        max_syncs: int = 32,
+        journal: BrokerJournal | None = None,
+    ) -> None:
         self.disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, ".")
+        self.journal = journal
+        self.has_failed = trio.Event()
+        """Set when a log has failed: its pages may be lost although the machine goes on."""
+        self.first_sequence = 0
+        """The number in checkpoints while no journal has begun: no record of before counts."""
+        self.latest_sequence = 0
+        """The largest number that a checkpoint was found to have."""
         self._max_files = max_files
         self._files: dict[str, File] = {}
         self._syncs = trio.Semaphore(max_syncs)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._files)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next record of the journal will have."""
+        if self.journal is not None and self.journal.is_begun:
+            return self.journal.next_sequence
+        return self.first_sequence
+
+    def is_ahead(self, checkpoint: Checkpoint | None) -> bool:
+        """Return True if records of this life would not count beside a checkpoint."""
+        sequence = 0 if checkpoint is None else checkpoint.journal_sequence
+        return self.is_journaled and sequence > self.next_sequence
+
+    @property
+    def is_journaled(self) -> bool:
+        """True if what a log flushes itself is durable only with a note in the journal."""
+        return self.journal is not None and self.journal.is_begun
 
     def get(self, path: str) -> File:
         """Return the open file. Create it if it is missing. Raises OSError."""

@@ -41,6 +41,10 @@ class LastRun:
     """True if records were acknowledged before they were on disk; also if nothing is known."""
     lacks_records: bool = False
     """True if logs may lack acknowledged records, and brokers may not know it yet."""
+    uses_journal: bool | None = None
+    """True if the logs count only as their checkpoints and the journal have them. None: unknown."""
+    journal_life: int = 0
+    """The last life of the journal, 0 if there was none."""
 
 
 async def read_last_run(disk: Disk, directory: str) -> LastRun:
@@ -63,6 +67,8 @@ async def read_last_run(disk: Disk, directory: str) -> LastRun:
         damaged=frozenset(content["damaged"]),
         is_unflushed=content.get("unflushed", True),
         lacks_records=content.get("lacks", False),
+        uses_journal=content.get("uses_journal", False),
+        journal_life=content.get("journal_life", 0),
     )
 
 
@@ -75,6 +81,8 @@ async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
             "damaged": sorted(run.damaged),
             "unflushed": run.is_unflushed,
             "lacks": run.lacks_records,
+            "uses_journal": bool(run.uses_journal),
+            "journal_life": run.journal_life,
         }
     )
     beside = f"{directory}/{BESIDE}"

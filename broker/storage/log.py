@@ -20,6 +20,7 @@ import trio
 
 from odradek.broker.environment.env import NO_DESCRIPTOR, Buffer, Disk
 from odradek.broker.storage.aborted import AbortedEntry
+from odradek.broker.storage.captured import Captured
 from odradek.broker.storage.checkpoint import place_checkpoint
 from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.cut import carry_out
@@ -60,7 +61,8 @@ class Log:
         self.state = state
         self.active = state.segments[-1]
         self.log_end_offset = self.active.next_offset
-        self.unflushed = Unflushed(files.disk, directory, self.log_end_offset)
+        self.unflushed = Unflushed(files, directory, self.log_end_offset)
+        self.captured = Captured.of(files, directory, topic_id, self.log_end_offset)
         self.failure: OSError | None = None
         self.is_deleted = False
         self.is_damaged = False
@@ -75,7 +77,7 @@ class Log:
         self._appended_bytes = 0
         self.reader = LogReader(files, directory, config, state)
         self.saver = LogSaver(
-            files.disk,
+            files,
             directory,
             topic_id,
             state,
@@ -124,13 +126,16 @@ class Log:
         if recovered.checkpoint is None and log.unflushed.is_new:
             if not has_identity:
                 place_checkpoint(files.disk, directory, log.to_save().content)
-        elif recovered.is_changed:
+        elif recovered.is_changed or files.is_ahead(recovered.checkpoint):
             is_cut = recovered.checkpoint is not None and recovered.checkpoint.is_cut
             try:
                 await log.saver.save(log.saver.to_save(0, follows_cut=is_cut))
             except OSError as error:
-                if recovered.checkpoint is None or is_cut or error.errno not in DISK_FULL:
+                is_needed = is_cut or files.journal is not None or rules.journal is not None
+                if recovered.checkpoint is None or is_needed or error.errno not in DISK_FULL:
                     raise
+        elif files.journal is not None and not rules.was_clean:
+            await files.disk.fsync_dir(directory)  # a kill may have left its name in memory
         return log, recovered
 
     @property
@@ -168,6 +173,7 @@ class Log:
         # tests/broker/partitions/test_failing_disks.py
         if self.failure is None:
             self.failure = error
+            self.files.has_failed.set()
             LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
 
     # Appending
@@ -223,7 +229,7 @@ class Log:
             segment.append_together(batches, base_offset, ends, self.config)
         except OSError as error:
             raise self._refusal(error) from error
-        self._follow(segment, size_bytes, offset - 1, now_ms)
+        self._follow(segment, batches, offset - 1, now_ms)
         if leader_epoch > latest:
             self.epochs.assign(leader_epoch, base_offset)
         offset = base_offset
@@ -251,7 +257,7 @@ class Log:
             segment.append_together(batches, base_offset, ends, self.config)
         except OSError as error:
             raise self._refusal(error) from error
-        self._follow(segment, size_bytes, last_offset, now_ms)
+        self._follow(segment, batches, last_offset, now_ms)
         if leader_epoch > latest:
             self.epochs.assign(leader_epoch, base_offset)
         for offset, marker in enumerate(markers, base_offset):
@@ -328,7 +334,7 @@ class Log:
             segment.append(batch, base_offset, last_offset, timestamp_ms, self.config)
         except OSError as error:
             raise self._refusal(error) from error
-        self._follow(segment, len(batch), last_offset, now_ms)
+        self._follow(segment, (batch,), last_offset, now_ms)
 
     def _with_room(self, size_bytes: int, timestamp_ms: int, last_offset: int) -> Segment:
         """Return the segment to append to, a new one if need be. Raises OSError."""
@@ -337,9 +343,13 @@ class Log:
             return self.active
         return self.roll()
 
-    def _follow(self, segment: Segment, size_bytes: int, last_offset: int, now_ms: int) -> None:
+    def _follow(
+        self, segment: Segment, batches: Sequence[Buffer], last_offset: int, now_ms: int
+    ) -> None:
         """Update the state to what is in the file. From here on nothing can fail."""
-        self._appended_bytes += size_bytes
+        self._appended_bytes += sum(map(len, batches))
+        if self.captured is not None:
+            self.captured.add(segment, self.log_end_offset, last_offset + 1, batches)
         if segment.first_append_ms < 0:
             segment.first_append_ms = now_ms
         self.log_end_offset = last_offset + 1
@@ -473,6 +483,8 @@ class Log:
         self.state.clean_offset = state.clean_offset
         self.state.high_watermark = state.high_watermark
         self.unflushed.note_truncated(self.log_end_offset)
+        if self.captured is not None:
+            self.captured.on_cut(self.log_end_offset)
         self.saver.forget_after(self.log_end_offset)
         became()
 

@@ -14,7 +14,7 @@ torn depends on how the last run ended:
   of the last segment can be incomplete. Recovery cuts it off.
 - The machine was restarted: pages may have reached the disk in any order. The log ends at the
   first bad batch, because a flush writes a log from front to back. Recovery cuts off the rest and
-  keeps it in separate files (`tail.py`).
+  keeps it in separate files (`tail.py`). With a journal, the log ends where that says.
 
 Everything else is damage that no crash explains (`Rules.is_damage`), and so is a wrong or missing
 batch in the part that the checkpoint covers. Recovery then raises `DamagedLog`, changes nothing,
@@ -31,7 +31,6 @@ from uuid import UUID
 from odradek.broker.environment.env import Disk
 from odradek.broker.storage.agreement import check_ends, check_sizes, matches
 from odradek.broker.storage.chain import ChainRules
-from odradek.broker.storage.checkpoint import BESIDE as CHECKPOINT_BESIDE
 from odradek.broker.storage.checkpoint import CHECKPOINT, Checkpoint, read_checkpoint
 from odradek.broker.storage.cut import carry_out
 from odradek.broker.storage.damage import (
@@ -47,18 +46,16 @@ from odradek.broker.storage.files import (
     GAPS,
     LOG,
     OFFSET_INDEX,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT,
     TIME_INDEX,
     OpenFiles,
-    file_offset,
     file_path,
     name_of,
     offsets_in,
 )
 from odradek.broker.storage.good_batches import good_batches
+from odradek.broker.storage.journal_replay import NOT_VOUCHED, restore
 from odradek.broker.storage.leader_epochs import OFFSET_MAX, LeaderEpochs
-from odradek.broker.storage.log_start import BESIDE as LOG_START_BESIDE
+from odradek.broker.storage.leftovers import remove_leftovers
 from odradek.broker.storage.log_start import LOG_START, WRONG, read_log_start
 from odradek.broker.storage.log_state import LogState, Recovered, log_start_to_keep, take_account
 from odradek.broker.storage.producers import Producers
@@ -67,14 +64,12 @@ from odradek.broker.storage.rebuild import (
     rebuild_indexes,
     snapshot_at,
 )
-from odradek.broker.storage.replacement import CLEANED, put_in_place
+from odradek.broker.storage.replacement import put_in_place
 from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
-from odradek.broker.storage.tail import KEPT_BESIDE, Cut, cut_off, examine_tail, keep_file
+from odradek.broker.storage.tail import Cut, Tail, cut_off, examine_tail, keep_file
 from odradek.broker.values.topic_partition import partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
-BESIDES: Final = (CHECKPOINT_BESIDE, LOG_START_BESIDE, KEPT_BESIDE)
-"""Names of files that a crash left half-written."""
 
 
 class Recovery:
@@ -104,6 +99,8 @@ class Recovery:
         self._is_compacted = is_compacted
         self._gaps_before = 0
         """Offsets below it may be missing, but never at the end of a segment."""
+        self._vouched_end: int | None = None
+        """The end of the log by checkpoint and journal; None if the journal does not count."""
         self._has_replaced = False
         # Changes that `_carry_out` makes, after the whole log was read without a DamagedLog.
         self._cuts: list[Cut] = []
@@ -127,6 +124,7 @@ class Recovery:
         if checkpoint is not None and checkpoint.is_cut:
             await carry_out(self._disk, self._directory, checkpoint.segments)
             bases = self._bases(checkpoint)
+        await self._restore(checkpoint)
         # Compaction rewrites sealed segments only. A gap in the active segment is damage, also in
         # a compacted topic.
         if bases and (self._is_compacted or (checkpoint is not None and checkpoint.clean_offset)):
@@ -174,7 +172,7 @@ class Recovery:
             state.gaps_before = end_offset
         if state.log_start_on_disk != log_start_to_keep(state):
             recovered.is_changed = True
-        if await self._remove_leftovers(state):
+        if await remove_leftovers(self._disk, self._directory, state):
             recovered.is_changed = True
         if recovered.is_changed and (bases or checkpoint is not None):
             await state.segments[-1].sync()
@@ -193,6 +191,9 @@ class Recovery:
     async def _read_checkpoint(self) -> Checkpoint | None:
         """Return the log's checkpoint, None without one. Raises OSError, ForeignFile."""
         checkpoint = await read_checkpoint(self._disk, self._directory)
+        if checkpoint is not None:
+            files, sequence = self._files, checkpoint.journal_sequence
+            files.latest_sequence = max(files.latest_sequence, sequence)
         # invariant files 2: A checkpoint is believed only for its own partition.
         # plant the checkpoint of another partition is believed
         if checkpoint is None or checkpoint.is_of(self._where, self._topic_id):
@@ -235,6 +236,13 @@ class Recovery:
             (new,) = [s for s in checkpoint.segments if s.base_offset == checkpoint.replaced[0]]
             put_in_place(self._disk, self._directory, new, checkpoint.replaced)
             self._has_replaced = True
+
+    async def _restore(self, checkpoint: Checkpoint | None) -> None:
+        """Write what the journal has and the files lack, if it counts. Raises OSError."""
+        records = self._rules.journal
+        if records is not None and not self._rules.read_all:
+            end = await restore(self._files, self._directory, checkpoint, records)
+            self._vouched_end, self._durable_offset = end, max(self._durable_offset, end or 0)
 
     # The starting point
 
@@ -359,7 +367,7 @@ class Recovery:
             last = segments[-1]
             # The log ends at the first gap between two segments. All segments behind it are cut
             # off, even whole ones: a log with a gap would hide lost records from its readers.
-            if self._dropped or base != last.next_offset:
+            if self._dropped or base != last.next_offset or self._is_unvouched(base):
                 self._drop(recovered, last, base)
                 continue
             last.seal()
@@ -392,6 +400,8 @@ class Recovery:
                 # a lower epoch is a flipped bit.
                 if header.partition_leader_epoch < recovered.state.epochs.latest:
                     break
+                if self._is_unvouched(header.base_offset):
+                    break
                 if segment.first_append_ms < 0:
                     segment.first_append_ms = self._now_ms
                 segment.note(
@@ -411,6 +421,11 @@ class Recovery:
     async def _judge(self, recovered: Recovered, segment: Segment, next_base: int | None) -> None:
         """Decide if the bytes behind the good batches are torn or damaged. Raises DamagedLog."""
         position, offset = segment.size_bytes, segment.next_offset
+        if self._is_unvouched(offset):
+            tail = Tail(problem=NOT_VOUCHED, is_cut_short=False)
+            self._cuts.append(Cut(segment, segment.file.size, True, tail))
+            recovered.cut_off_bytes += segment.file.size - position
+            return
         tail = await examine_tail(segment.file, position, offset)
         # Torn: the start of one batch, at the end of the log. After a kill nothing else can be
         # incomplete. After a restart of the machine any page may be missing, so bad bytes prove
@@ -430,12 +445,20 @@ class Recovery:
     def _drop(self, recovered: Recovered, last: Segment, base: int) -> None:
         """Cut off the segment at `base`, behind the end of the log. Raises DamagedLog."""
         was_durable = base < self._durable_offset
-        if self._rules.is_damage(is_torn=False, was_durable=was_durable, is_last=False):
+        is_damage = self._rules.is_damage(is_torn=False, was_durable=was_durable, is_last=False)
+        if is_damage and not self._is_unvouched(base):
             problem = f"the batches from there up to offset {base} are missing"
             raise DamagedLog(last.path(), last.size_bytes, last.next_offset, problem)
         recovered.cut_off_bytes += self._disk.size(file_path(self._directory, base, LOG))
         self._dropped.append(base)
         recovered.is_changed = True
+
+    def _is_unvouched(self, offset: int) -> bool:
+        """Return True if a batch with this offset was never acknowledged, so that it must go."""
+        # invariant journal 4: After the machine went down a log counts up to its checkpoint and
+        # from there as the journal has it. The rest is cut off, and its bytes are kept.
+        # plant a marker counts that the kernel wrote before its decision
+        return self._vouched_end is not None and offset >= self._vouched_end
 
     # Changes to the files
 
@@ -464,31 +487,3 @@ class Recovery:
             path = file_path(self._directory, base, suffix)
             if self._disk.exists(path):
                 self._disk.remove(path)
-
-    async def _remove_leftovers(self, state: LogState) -> bool:
-        """Remove files of segments that are not part of the log, and unusable snapshots.
-
-        Return True if the removal must be durable. A snapshot above the log end offset would be
-        wrong once the log has grown to its offset again (KAFKA-12520).
-        """
-        bases = {segment.base_offset for segment in state.segments}
-        end_offset = state.segments[-1].next_offset
-        matters = False
-        strays: list[str] = []
-        for name in self._disk.listdir(self._directory):
-            stray = name in BESIDES or name.endswith(CLEANED)
-            for suffix in SEGMENT_SUFFIXES:
-                offset = file_offset(name, suffix)
-                stray = stray or (offset is not None and offset not in bases)
-            offset = file_offset(name, SNAPSHOT)
-            if offset is not None and offset not in bases and offset != end_offset:
-                stray = True
-            if stray:
-                strays.append(name)
-                matters = matters or (offset is not None and offset > end_offset)
-        # The checkpoint that names these segments no more may be in the page cache only.
-        if any(name.endswith(LOG) for name in strays):
-            await self._disk.fsync_dir(self._directory)
-        for name in strays:
-            self._disk.remove(f"{self._directory}/{name}")
-        return matters

@@ -28,7 +28,7 @@ from odradek.broker.storage.checkpoint import (
     write_beside,
 )
 from odradek.broker.storage.end_sum import end_crc_of
-from odradek.broker.storage.files import SNAPSHOT, file_path, name_of, sync_file
+from odradek.broker.storage.files import SNAPSHOT, OpenFiles, file_path, name_of, sync_file
 from odradek.broker.storage.log_start import LOG_START, encode_log_start, remove_log_start
 from odradek.broker.storage.log_state import LogState, log_start_to_keep
 from odradek.broker.storage.reading import LogReader
@@ -58,6 +58,7 @@ class ToSave:
     snapshots: Sequence[int]
     replaced: Sequence[int] = ()
     is_cut: bool = False
+    journal_sequence: int
 
 
 class LogSaver:
@@ -65,7 +66,7 @@ class LogSaver:
 
     def __init__(
         self,
-        disk: Disk,
+        files: OpenFiles,
         directory: str,
         topic_id: UUID,
         state: LogState,
@@ -75,7 +76,8 @@ class LogSaver:
         fail: Callable[[OSError], None],
     ) -> None:
         """`fail` takes the log offline."""
-        self._disk = disk
+        self._files = files
+        self._disk: Disk = files.disk
         self._directory = directory
         self._where = partition_of(name_of(directory))
         self._topic_id = topic_id
@@ -89,6 +91,8 @@ class LogSaver:
         """The bytes that had been appended to the log when its state was saved."""
         self.has_replaced_on_disk = state.has_replaced
         """True if the checkpoint on disk names replaced segments."""
+        self.saved_sequence = 0
+        """Records of the journal with smaller numbers count no more for this log."""
         self.has_checkpoint = False
         """True if a checkpoint that describes records of the log is on disk."""
         self._log_start_on_disk = state.log_start_on_disk
@@ -162,6 +166,7 @@ class LogSaver:
             replaced=tuple(segment.base_offset for segment in replaced),
             is_cut=is_cut,
             follows_cut=follows_cut,
+            journal_sequence=self._files.next_sequence,
         )
         return ToSave(
             recovery_offset=checkpoint.recovery_offset,
@@ -179,6 +184,7 @@ class LogSaver:
             snapshots=list(self._unsynced_snapshots),
             replaced=checkpoint.replaced,
             is_cut=is_cut,
+            journal_sequence=checkpoint.journal_sequence,
         )
 
     async def save(self, to_save: ToSave, counts: Callable[[], None] | None = None) -> None:
@@ -279,6 +285,7 @@ class LogSaver:
             offset for offset in self._unsynced_snapshots if offset not in to_save.snapshots
         ]
         self.has_checkpoint = True
+        self.saved_sequence = to_save.journal_sequence
         self.has_replaced_on_disk = bool(to_save.replaced)
         self._reader.has_rebuilt = False
         self._saved_state = to_save.state

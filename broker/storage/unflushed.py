@@ -4,9 +4,8 @@ Usually that is batches at the end of one file, which need one fsync and no task
 are sealed segments and the name of a new file besides, and a new log has names in two directories.
 """
 
-from odradek.broker.environment.env import Disk
 from odradek.broker.storage.checkpoint import CHECKPOINT
-from odradek.broker.storage.files import parent_of, sync_file
+from odradek.broker.storage.files import OpenFiles, parent_of, sync_file
 from odradek.broker.storage.identity import IDENTITY
 from odradek.broker.storage.segment import Segment
 
@@ -14,12 +13,17 @@ from odradek.broker.storage.segment import Segment
 class Unflushed:
     """The part of one log that must be flushed. Below `flushed_offset` everything is on disk."""
 
-    def __init__(self, disk: Disk, directory: str, log_end_offset: int) -> None:
-        self._disk = disk
+    def __init__(self, files: OpenFiles, directory: str, log_end_offset: int) -> None:
+        self._files = files
+        self._disk = files.disk
         self._directory = directory
         self._sealed: list[Segment] = []
         self._names_changed = self._names_synced = 0
         self.flushed_offset = log_end_offset
+        self.journaled_offset = log_end_offset
+        """Everything below it was given to the journal, or was there when the log was opened."""
+        self.durable_offset = log_end_offset
+        """Everything below it is on disk, here or in the journal, and outlives a power failure."""
         self.is_new = log_end_offset == 0
         """True if not even the name of the log's directory is on disk."""
 
@@ -44,7 +48,7 @@ class Unflushed:
     def note_truncated(self, log_end_offset: int) -> None:
         """Note that the log ends here now, and that all of it is on disk."""
         self.forget_deleted()
-        self.flushed_offset = log_end_offset
+        self.flushed_offset = self.journaled_offset = self.durable_offset = log_end_offset
 
     @property
     def is_in_one_file(self) -> bool:
@@ -54,6 +58,8 @@ class Unflushed:
     def reach(self, target: int) -> None:
         """Note that everything below `target` is on disk."""
         self.flushed_offset = max(self.flushed_offset, target)
+        if not self._files.is_journaled:
+            self.durable_offset = self.flushed_offset
 
     async def run(self, active: Segment, target: int) -> None:
         """Flush everything below `target`, and the names of the log's files. Raises OSError."""

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from odradek.broker.cli import main
 from odradek.broker.storage.data_format import (
     FILE,
+    FIRST_FORMAT,
     FORMAT,
     UnknownFormat,
     claim_format,
@@ -45,7 +46,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes(
 ) -> None:
     """An earlier version took whatever it could read of it."""
     directory = broker.data_dir
-    assert (directory / FILE).read_bytes() == encode_format(FORMAT)
+    assert (directory / FILE).read_bytes() == encode_format(FIRST_FORMAT)
     (directory / FILE).write_bytes(NEWER)
     before = tree(directory)
     sentence = f"says that the data directory has format {FORMAT + 1}, and this version"
@@ -72,7 +73,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes(
 
 def test_a_format_that_cannot_be_read_is_no_old_one(broker: RunningBroker) -> None:
     path = broker.data_dir / FILE
-    for damaged in (b"", bytes(4), NEWER[:-1], encode_format(FORMAT)[:-1] + b"\x02"):
+    for damaged in (b"", bytes(4), NEWER[:-1], encode_format(FORMAT)[:-1] + b"\x07"):
         path.write_bytes(damaged)
         with pytest.raises(BrokerDidNotStart, match=r"format\.meta is damaged"):
             broker.start()
@@ -83,7 +84,7 @@ def test_a_directory_of_version_0_1_0_gets_the_number(broker: RunningBroker) -> 
     (broker.data_dir / FILE).unlink()
     broker.start()
     broker.stop()
-    assert (broker.data_dir / FILE).read_bytes() == encode_format(FORMAT)
+    assert (broker.data_dir / FILE).read_bytes() == encode_format(FIRST_FORMAT)
 
 
 async def test_a_power_cut_at_any_operation_leaves_a_directory_that_can_be_claimed() -> None:
@@ -96,7 +97,7 @@ async def test_a_power_cut_at_any_operation_leaves_a_directory_that_can_be_claim
             await claim_format(disk, "/data")
         disk.crash()
         await claim_format(disk, "/data")
-        assert disk.bytes_of(f"/data/{FILE}") == encode_format(FORMAT)
+        assert disk.bytes_of(f"/data/{FILE}") == encode_format(FIRST_FORMAT)
 
 
 async def test_a_full_disk_keeps_no_directory_of_an_earlier_version_from_being_served() -> None:

@@ -16,6 +16,7 @@ from tests.planted.coordinator import COORDINATOR_BUGS
 from tests.planted.disk import DISK_BUGS
 from tests.planted.files import FILE_BUGS
 from tests.planted.groups import GROUP_BUGS
+from tests.planted.journal import JOURNAL_BUGS
 from tests.planted.lane import LANE_BUGS
 from tests.planted.log import LOG_BUGS
 from tests.planted.made_anew import MADE_ANEW_BUGS
@@ -38,6 +39,7 @@ BUGS: Final = (
     *LANE_BUGS,
     *LOG_BUGS,
     *DISK_BUGS,
+    *JOURNAL_BUGS,
     *PRODUCERS_BUGS,
     *METADATA_BUGS,
     *REPLICA_BUGS,

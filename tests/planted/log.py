@@ -37,11 +37,8 @@ LOG_BUGS: Final = (
     Planted(
         bug="a reboot makes a torn write of known damage",
         where="RunNotes.rules",
-        old=(
-            "Rules(same_boot=self._is_all_here or is_suspect, read_all=is_suspect, "
-            "others=others, lacks_records=self.lacks_records)"
-        ),
-        new="Rules(same_boot=self._is_all_here, others=others, lacks_records=self.lacks_records)",
+        old="is_suspect = name in self._last_run.damaged",
+        new="is_suspect = False",
         tests=(f"{DAMAGE}damage_is_not_forgotten_when_the_system_is_started_anew",),
     ),
     Planted(

@@ -151,14 +151,14 @@ PRODUCERS_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-12520",
-        where="Recovery._remove_leftovers",
+        where="remove_leftovers",
         old="if offset is not None and offset not in bases and offset != end_offset:",
         new="if offset is not None and offset < 0:",
         tests=(f"{RECOVERY}a_snapshot_from_beyond_the_end_is_removed_for_good",),
     ),
     Planted(
         bug="KAFKA-5829",
-        where="Recovery._remove_leftovers",
+        where="remove_leftovers",
         old="if offset is not None and offset not in bases and offset != end_offset:",
         new="if offset is not None:",
         tests=(f"{RECOVERY}recovery_keeps_the_snapshots_that_it_may_need_once_more",),

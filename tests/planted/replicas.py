@@ -81,7 +81,7 @@ REPLICA_BUGS: Final = (
     ),
     Planted(
         bug="files are removed because of what only the page cache describes",
-        where="Recovery._remove_leftovers",
+        where="remove_leftovers",
         old="if any(name.endswith(LOG) for name in strays):",
         new="if any(name.endswith(LOG) for name in ()):",
         tests=(

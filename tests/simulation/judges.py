@@ -146,7 +146,10 @@ class Watch:
                 self.logs.batches(self.world.machines[node], where, durable=durable),
                 high_watermark,
             )
-            if not durable and node in self.world.went_down and set(theirs) < set(mine):
+            flush = partition.log.config.flush
+            if flush is FlushPolicy.JOURNAL and self.world.machines[node].core is None:
+                continue  # what its files lack is in its journal until it has started
+            if flush is FlushPolicy.OS and node in self.world.went_down and set(theirs) < set(mine):
                 continue  # what it lacks was in its page cache
             if len(theirs) < len(mine) and theirs == mine[: len(theirs)]:
                 end = theirs[-1][1] if theirs else 0

@@ -21,7 +21,7 @@ from tests.simulation.plan import Plan
 from tests.simulation.scheduling import deterministic, let_processes_freeze
 from tests.simulation.world import Trace, World
 
-HEAL_SECONDS = 60.0
+HEAL_SECONDS = 90.0
 
 
 @dataclass

@@ -16,6 +16,7 @@ import trio
 
 from odradek.broker.storage.config import MIB, FlushPolicy
 from odradek.broker.storage.flush import Flusher
+from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.protocol.errors import KafkaError
@@ -45,7 +46,8 @@ class KeptLog(Protocol):
 class Background:
     """Logs report what was appended; `run` flushes it and writes checkpoints."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: BrokerJournal | None = None) -> None:
+        self._journal = journal
         self._unflushed: dict[KeptLog, None] = {}
         self._flushes: trio.Nursery | None = None
         # since when a log has appends that its checkpoint does not cover
@@ -77,17 +79,23 @@ class Background:
         A task does it only if `Flusher.start` cannot.
         """
         log = kept.log
+        if log.config.flush is FlushPolicy.OS or log.unflushed.durable_offset == log.log_end_offset:
+            return
+        if log.failure is not None or log.is_deleted or kept.flusher.start_journaling():
+            return
         if kept.flusher.is_running or kept in self._unflushed:
-            return
-        if log.config.flush is not FlushPolicy.ACK or log.flushed_offset == log.log_end_offset:
-            return
-        if log.failure is not None or log.is_deleted:
             return
         if self._flushes is None:
             self._unflushed[kept] = None
         elif not kept.flusher.start():
             self._unflushed[kept] = None
             self._flushes.start_soon(self._flush, kept)
+
+    def save_soon(self, kept: KeptLog) -> None:
+        """Write a checkpoint of a log soon."""
+        self._unsaved[kept] = -CHECKPOINT_SECONDS
+        self._has_unsaved.set()
+        self._has_many_unsaved.set()
 
     def forget(self, kept: KeptLog) -> None:
         """Do nothing more for a log: its topic is deleted."""
@@ -100,6 +108,8 @@ class Background:
             for kept in self._unflushed:
                 nursery.start_soon(self._flush, kept)
             self._flushes = nursery
+            if self._journal is not None:
+                nursery.start_soon(self._journal.run)
             try:
                 await self._write_checkpoints()
             finally:
@@ -141,6 +151,8 @@ class Background:
         try:
             async with self._checkpointing:
                 await kept.checkpoint()
+            if self._journal is not None:
+                self._journal.on_saved()
         except KafkaError as error:
             LOGGER.debug("%s has no new checkpoint: %s", kept.log.name, error)
         except OSError as error:

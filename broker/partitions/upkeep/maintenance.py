@@ -54,6 +54,7 @@ class Maintenance:
         self._is_state = topic in INTERNAL_TOPICS
         self._one_at_a_time = trio.Lock()
         self._compacting = trio.Lock()
+        flusher.save_soon = partial(background.save_soon, self)
 
     def __repr__(self) -> str:
         return f"<Maintenance of {self.log.name}>"
@@ -73,8 +74,8 @@ class Maintenance:
 
         Raises KafkaError, as `Flusher.flush`.
         """
-        if self.log.config.flush is FlushPolicy.ACK:
-            await self.flusher.flush(next_offset)
+        if self.log.config.flush is not FlushPolicy.OS:
+            await self.flusher.wait_durable(next_offset)
 
     async def checkpoint(self) -> None:
         """Write a checkpoint: recovery begins at the current end. Raises KafkaError, OSError."""
@@ -312,4 +313,5 @@ class Maintenance:
         """
         async with self._compacting, self._one_at_a_time:
             await self.flusher.idle()
+            self.flusher.wake()
             self.log.discard()

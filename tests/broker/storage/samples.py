@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.partitions.partitions import Appended, Partition, Partitions
-from odradek.broker.storage.config import LogConfig
+from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.marking import NewMarker
 from odradek.protocol.batch import BatchHeader, Codec, iter_batches
 from odradek.protocol.record import Record, encode_batch
@@ -57,9 +57,18 @@ class Machine:
     def __post_init__(self) -> None:
         self.disk.wall_ms = self.clock.wall_ms
 
+    @property
+    def is_journaled(self) -> bool:
+        return self.config.flush is FlushPolicy.JOURNAL
+
     async def start(self, *, topic_id: UUID = TOPIC_ID, leader_epoch: int = 0) -> Partition:
         """Open the partition `departures-0` in a new process."""
-        self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)
+        self.partitions = Partitions(
+            disk=self.disk,
+            directory=DIRECTORY,
+            clock=self.clock,
+            flush=FlushPolicy.JOURNAL if self.is_journaled else FlushPolicy.ACK,
+        )
         partition = await self.partitions.open(
             TOPIC, topic_id, 0, self.config, leader_epoch=leader_epoch
         )

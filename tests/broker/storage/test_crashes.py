@@ -150,7 +150,7 @@ async def goes_on(story: Life, partition: Partition) -> None:
     partition.leader().append_from_client(
         batch("new", producer_id=1, producer_epoch=41, base_sequence=0)
     )
-    await partition.flush()
+    await partition.leader().wait_committed()
     assert partition.last_stable_offset == partition.log_end_offset
     assert (await read_all(partition))[-1][0].base_offset == end + len(producers.entries)
     await check_files(story.machine, partition)

@@ -33,12 +33,12 @@ def saver_of(disk: FakeDisk) -> tuple[LogSaver, LogState]:
     state = LogState(segments=[Segment(files, DIRECTORY, 0)])
     reader = LogReader(files, DIRECTORY, LogConfig(), state)
     saver = LogSaver(
-        files.disk,
+        files,
         DIRECTORY,
         TOPIC_ID,
         state,
         reader=reader,
-        unflushed=Unflushed(files.disk, DIRECTORY, 0),
+        unflushed=Unflushed(files, DIRECTORY, 0),
         fail=fail,
     )
     return saver, state

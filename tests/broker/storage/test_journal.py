@@ -1,0 +1,450 @@
+"""What the journal vouches for after a power failure, and what it must not."""
+
+import errno
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+import trio
+import trio.testing
+from click.testing import CliRunner
+
+from odradek.broker.inspect.log_command import log
+from odradek.broker.inspect.repair import repair, restore_from_journal, survey_log
+from odradek.broker.partitions.partitions import Partition
+from odradek.broker.storage.captured import CAPTURED_MAX_BYTES
+from odradek.broker.storage.checkpoint import (
+    Checkpoint,
+    encode_checkpoint,
+    move_into_place,
+    read_checkpoint,
+    write_beside,
+)
+from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.data_format import FILE, FORMAT, UnknownFormat, claim_format
+from odradek.broker.storage.journal import BrokerJournal
+from odradek.broker.storage.journal_file import (
+    JournalRecord,
+    RecordKind,
+    decode,
+    encode_header,
+    encode_record,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.storage.samples import (
+    DIRECTORY,
+    PARTITION_DIRECTORY,
+    TOPIC_ID,
+    Client,
+    Machine,
+    batch,
+    read_all,
+)
+from tests.fakes.disk import FakeDisk
+
+CONFIG = LogConfig(flush=FlushPolicy.JOURNAL)
+LOG_FILE = f"{PARTITION_DIRECTORY}/{0:020}.log"
+OTHER_ID = UUID(int=9)
+
+
+def journaled(config: LogConfig = CONFIG) -> Machine:
+    return Machine(config=config)
+
+
+async def begun(machine: Machine) -> Partition:
+    """Start, with a checkpoint that describes a record: from here on the journal has the rest."""
+    partition = await machine.start()
+    partition.leader().append_from_client(batch("first"))
+    await partition.leader().wait_committed()
+    await partition.checkpoint()
+    return partition
+
+
+def journal_of(machine: Machine) -> BrokerJournal:
+    journal = machine.partitions._files.journal
+    assert journal is not None
+    return journal
+
+
+async def values(partition: Partition) -> list[int]:
+    return [header.base_offset for header, _ in await read_all(partition)]
+
+
+def cuts(machine: Machine) -> list[str]:
+    names = machine.disk.listdir(PARTITION_DIRECTORY)
+    return [name for name in names if name.endswith(".cut")]
+
+
+def kernel_writes(disk: FakeDisk, path: str) -> None:
+    """Let a file reach the disk without an fsync."""
+    inode = disk._file(path)
+    inode.make_durable(inode.change_count)
+
+
+async def checkpoint_of(disk: FakeDisk) -> Checkpoint:
+    found = await read_checkpoint(disk, PARTITION_DIRECTORY)
+    assert found is not None
+    return found
+
+
+async def put_checkpoint(disk: FakeDisk, checkpoint: Checkpoint) -> None:
+    await write_beside(disk, PARTITION_DIRECTORY, encode_checkpoint(checkpoint))
+    await move_into_place(disk, PARTITION_DIRECTORY)
+
+
+def record(sequence: int) -> JournalRecord:
+    return JournalRecord(
+        sequence=sequence,
+        key=(TOPIC_ID.bytes, 0),
+        kind=RecordKind.DATA,
+        base_offset=sequence,
+        next_offset=sequence + 1,
+        data=bytes(20),
+    )
+
+
+def test_a_torn_record_ends_the_journal() -> None:
+    first, second = (encode_record(70, record(sequence)) for sequence in (70, 71))
+    whole = encode_header(3, 70) + first + second
+    for end in range(len(whole) + 1):
+        found = decode(whole[:end])
+        expected = (end >= len(whole)) + (end >= len(whole) - len(second))
+        assert (0 if found is None else len(found.records)) == expected
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        found = decode(damaged)
+        assert found is None or len(found.records) < 2
+
+
+def test_records_of_an_earlier_generation_behind_the_end_do_not_count() -> None:
+    old = encode_header(3, 70) + b"".join(encode_record(70, record(n)) for n in (70, 71, 72))
+    new = encode_header(3, 90) + encode_record(90, record(90))
+    found = decode(new + old[len(new) :])
+    assert found is not None
+    assert [each.sequence for each in found.records] == [90]
+
+
+async def test_one_fsync_makes_the_appends_of_a_turn_to_many_logs_durable() -> None:
+    machine = journaled()
+    first = await begun(machine)
+    others = [
+        await machine.partitions.create(f"other-{n}", UUID(int=20 + n), 0, CONFIG) for n in range(5)
+    ]
+    for partition in others:
+        partition.leader().append_from_client(batch("first"))
+        await partition.leader().wait_committed()
+        await partition.checkpoint()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        await trio.testing.wait_all_tasks_blocked()
+        before = machine.disk.counts["start_fsync"], len(machine.disk.journal)
+        for partition in (first, *others):
+            partition.leader().append_from_client(batch("small"))
+        for partition in (first, *others):
+            await partition.leader().wait_committed()
+        done = machine.disk.journal[before[1] :]
+        nursery.cancel_scope.cancel()
+    assert [each for each in done if "journal" in each] == [f"write_at {DIRECTORY}/journal-a"]
+    machine.disk.crash()
+    assert await values(await machine.start()) == [0, 1]
+
+
+async def test_what_the_journal_vouches_for_outlives_a_power_failure() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("a", "b"))
+    await partition.leader().wait_committed()
+    assert partition.log.flushed_offset == 1
+    partition = await machine.restart_after_power_loss()
+    assert await values(partition) == [0, 1]
+    assert partition.log_end_offset == 3
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_a_large_append_flushes_its_log_and_counts_by_a_note() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("x" * (CAPTURED_MAX_BYTES + 1)))
+    partition.leader().append_from_client(batch("small"))
+    await partition.leader().wait_committed()
+    assert partition.log.flushed_offset >= 2
+    assert len(machine.disk.bytes_of(f"{DIRECTORY}/journal-a")) < CAPTURED_MAX_BYTES
+    assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
+
+
+async def test_a_journal_of_an_earlier_life_is_not_replayed() -> None:
+    """The log was cut after that life; only the new checkpoint says so."""
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("a"))
+    await partition.leader().wait_committed()
+    old = machine.disk.bytes_of(f"{DIRECTORY}/journal-a")
+    partition = await machine.restart()
+    partition.end_lead(1)
+    await partition.maintenance.truncate_to(1)
+    # As a tool would: the checkpoint says nothing of the journal.
+    checkpoint = await checkpoint_of(machine.disk)
+    file = machine.disk.open(f"{DIRECTORY}/journal-b")
+    file.write_at(0, old)
+    await file.fsync()
+    await machine.disk.fsync_dir(DIRECTORY)
+    assert checkpoint.journal_sequence > 0
+    await put_checkpoint(machine.disk, replace(checkpoint, journal_sequence=0))
+    machine.disk.crash()
+    assert await values(await machine.start()) == [0]
+
+
+async def test_the_journal_is_not_replayed_over_a_log_that_was_cut() -> None:
+    """The power goes off before the journal has the note of it."""
+    machine = journaled()
+    partition = await begun(machine)
+    for value in "abc":
+        partition.leader().append_from_client(batch(value))
+    await partition.leader().wait_committed()
+    partition.end_lead(1)
+    await partition.maintenance.truncate_to(2)
+    machine.disk.crash()
+    partition = await machine.start()
+    assert await values(partition) == [0, 1]
+    assert cuts(machine) == []
+
+
+async def test_a_log_that_was_cut_goes_on_in_the_journal() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    for value in "abc":
+        partition.leader().append_from_client(batch(value))
+    await partition.leader().wait_committed()
+    partition.end_lead(1)
+    await partition.maintenance.truncate_to(2)
+    partition = await machine.restart_after_kill()
+    partition.leader().append_from_client(batch("another", "d"))
+    await partition.leader().wait_committed()
+    partition = await machine.restart_after_power_loss()
+    assert await values(partition) == [0, 1, 2]
+    assert partition.log_end_offset == 4
+
+
+async def test_the_records_of_a_deleted_log_do_not_get_into_the_one_that_has_its_name() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("of the deleted topic"))
+    await partition.leader().wait_committed()
+    await machine.partitions.delete(partition.topic, [0])
+    anew = await machine.partitions.create(partition.topic, OTHER_ID, 0, CONFIG)
+    anew.leader().append_from_client(batch("first"))
+    await anew.leader().wait_committed()
+    machine.disk.lose(f"{PARTITION_DIRECTORY}/checkpoint")  # which would say so, too
+    machine.disk.crash()
+    assert await values(await machine.start(topic_id=OTHER_ID)) == [0]
+
+
+async def test_a_marker_that_the_kernel_wrote_before_its_decision_does_not_count() -> None:
+    """Both are in one wave: the journal has neither, and the disk has one of them."""
+    machine = journaled()
+    partition = await begun(machine)
+    other = await machine.partitions.create("decisions", OTHER_ID, 0, CONFIG)
+    other.leader().append_from_client(batch("first"))
+    await other.leader().wait_committed()
+    await other.checkpoint()
+    producer = Client(partition, producer_id=5, is_transactional=True)
+    producer.send("in a transaction")
+    await partition.leader().wait_committed()
+    machine.disk.fsync_gate = trio.Event()
+    other.leader().append_from_client(batch("the decision"))
+    producer.end(committed=True)
+    await trio.testing.wait_all_tasks_blocked()
+    kernel_writes(machine.disk, LOG_FILE)
+    machine.disk.crash()
+    partition = await machine.start()
+    assert await values(partition) == [0, 1]
+    assert [each.producer_id for each in partition.open_transactions()] == [5]
+    assert cuts(machine) == [f"{2:020}.cut"]
+
+
+async def test_a_file_is_used_anew_only_when_all_that_it_vouches_for_is_saved() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    other = await machine.partitions.create("other", OTHER_ID, 0, CONFIG)
+    other.leader().append_from_client(batch("first"))
+    await other.leader().wait_committed()
+    await other.checkpoint()
+    journal_of(machine).file_bytes = 1500
+    partition.leader().append_from_client(batch("never saved"))
+    await partition.leader().wait_committed()
+    for _ in range(9):
+        other.leader().append_from_client(batch("x" * 300))
+        with trio.move_on_after(0.01):
+            await other.leader().wait_committed()
+        await other.checkpoint()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_a_journal_that_is_full_goes_on_when_its_logs_are_saved(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    journal_of(machine).file_bytes = 1500
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        for _ in range(40):
+            partition.leader().append_from_client(batch("x" * 300))
+            await partition.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert machine.disk.size(f"{DIRECTORY}/journal-b") <= 1500
+    assert len(await values(await machine.restart_after_power_loss())) == 41
+
+
+async def test_a_failed_flush_of_the_journal_takes_its_logs_offline() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    machine.disk.fail("fsync", errno.EIO, path_end="journal-a")
+    partition.leader().append_from_client(batch("a"))
+    with pytest.raises(KafkaError) as raised:
+        await partition.leader().wait_committed()
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partition.high_watermark == 1
+
+
+async def test_without_room_for_the_journal_appends_wait_and_nothing_is_lost(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        machine.disk.fail("write_at", errno.ENOSPC, path_end="journal-a")
+        partition.leader().append_from_client(batch("a"))
+        await partition.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_a_version_without_a_journal_refuses_the_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = journaled()
+    await claim_format(machine.disk, DIRECTORY)
+    await begun(machine)
+    monkeypatch.setattr("odradek.broker.storage.data_format.FORMAT", FORMAT - 1)
+    with pytest.raises(UnknownFormat, match="has format 2"):
+        await claim_format(machine.disk, DIRECTORY)
+    plain = Machine()
+    await claim_format(plain.disk, DIRECTORY)
+    await begun(plain)
+    await claim_format(plain.disk, DIRECTORY)
+    assert plain.disk.exists(f"{DIRECTORY}/{FILE}")
+
+
+async def test_after_a_run_without_a_journal_none_counts() -> None:
+    machine = journaled()
+    await begun(machine)
+    machine.disk.kill()
+    machine.config = replace(CONFIG, flush=FlushPolicy.ACK)
+    partition = await machine.start()
+    partition.leader().append_from_client(batch("a"))
+    await partition.leader().wait_committed()
+    assert not machine.disk.exists(f"{DIRECTORY}/journal-a")
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+    machine.disk.kill()
+    machine.config = CONFIG
+    partition = await machine.start()
+    partition.leader().append_from_client(batch("b"))
+    await partition.leader().wait_committed()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
+
+
+async def test_the_journal_is_kept_if_a_log_that_it_vouches_for_cannot_be_opened() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("a"))
+    await partition.leader().wait_committed()
+    machine.disk.crash()
+    machine.disk.fail("open", errno.EACCES, path_end="checkpoint")
+    with pytest.raises(OSError, match="denied") as raised:
+        await machine.start()
+    machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+    await machine.partitions.run_notes.on_all_open()
+    assert any(name.endswith(".kept") for name in machine.disk.listdir(DIRECTORY))
+    await machine.restart_after_power_loss()
+    assert cuts(machine) == []
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    return [name for name in names if name.startswith("journal")]
+
+
+async def test_a_file_with_records_of_a_log_that_failed_is_set_aside(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    machine = journaled()
+    failed = await begun(machine)
+    other = await machine.partitions.create("other", OTHER_ID, 0, CONFIG)
+    other.leader().append_from_client(batch("first"))
+    await other.leader().wait_committed()
+    await other.checkpoint()
+    journal_of(machine).file_bytes = 1500
+    failed.leader().append_from_client(batch("acknowledged"))
+    await failed.leader().wait_committed()
+    failed.log.fail(OSError(errno.EIO, "a bad sector"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        for _ in range(20):
+            other.leader().append_from_client(batch("x" * 300))
+            await other.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert any(name.endswith(".kept") for name in _names(machine.disk.listdir(DIRECTORY)))
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_a_log_that_failed_gets_its_records_from_the_journal_at_the_next_start() -> None:
+    """After a failed fsync the page cache has what the disk has not, and calls it clean."""
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        machine.disk.fail("fsync", errno.EIO, path_end=".log")
+        with pytest.raises(KafkaError):
+            await partition.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    before = len(machine.disk.journal)
+    partition = await machine.restart_after_kill()
+    assert f"write_at {LOG_FILE}" in machine.disk.journal[before:]
+    assert await values(partition) == [0, 1]
+
+
+async def test_repair_puts_back_what_the_journal_has() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    machine.disk.crash()
+    await restore_from_journal(machine.disk, PARTITION_DIRECTORY)
+    found = await survey_log(machine.disk, PARTITION_DIRECTORY)
+    assert (found.is_damaged, found.log_end_offset) == (False, 2)
+    await repair(machine.disk, found, leaves_out=False, now_ms=0)
+    assert (await checkpoint_of(machine.disk)).recovery_offset == 2
+    machine.disk.crash()
+    assert await values(await machine.start()) == [0, 1]
+
+
+def test_log_dump_shows_the_records_of_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal-a"
+    path.write_bytes(encode_header(3, 70) + encode_record(70, record(70)) + bytes(50))
+    result = CliRunner().invoke(log, ["dump", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    header, *records = map(json.loads, result.output.splitlines())
+    assert header == {"type": "journal", "life": 3, "generation": 70}
+    assert [(each["kind"], each["sequence"], each["bytes"]) for each in records] == [
+        ("data", 70, 20)
+    ]
+    path.write_bytes(bytes(50))
+    assert CliRunner().invoke(log, ["dump", str(path)]).exit_code == 1

@@ -1,0 +1,59 @@
+"""The journal, and recovery from it."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
+
+JOURNAL_BUGS: Final = (
+    Planted(
+        bug="a journal of an earlier life is replayed",
+        where="read_journal",
+        old="if file.life == life:",
+        new="if True:",
+        tests=(f"{JOURNAL}a_journal_of_an_earlier_life_is_not_replayed",),
+    ),
+    Planted(
+        bug="the journal is replayed over a log that was cut",
+        where="live_records",
+        old="if record.sequence < sequence:",
+        new="if False:",
+        tests=(f"{JOURNAL}the_journal_is_not_replayed_over_a_log_that_was_cut",),
+    ),
+    Planted(
+        bug="a log gets the records of the one that had its name",
+        where="FoundJournal.of",
+        old="self.records.get(key, ())",
+        new="[each for of in self.records if of[1] == key[1] for each in self.records[of]]",
+        tests=(f"{JOURNAL}the_records_of_a_deleted_log_do_not_get_into_the_one_that_has_its_name",),
+    ),
+    Planted(
+        bug="a journal file is used anew before its logs are saved",
+        where="BrokerJournal._switch",
+        old="if not other.is_free:",
+        new="if False:",
+        tests=(f"{JOURNAL}a_file_is_used_anew_only_when_all_that_it_vouches_for_is_saved",),
+    ),
+    Planted(
+        bug="a marker counts that the kernel wrote before its decision",
+        where="Recovery._is_unvouched",
+        old="self._vouched_end is not None and offset >= self._vouched_end",
+        new="False",
+        tests=(f"{JOURNAL}a_marker_that_the_kernel_wrote_before_its_decision_does_not_count",),
+    ),
+    Planted(
+        bug="without room for the journal records are lost",
+        where="BrokerJournal._write",
+        old="self._queue.extendleft(reversed(taken))",
+        new="self._written += taken",
+        tests=(f"{JOURNAL}without_room_for_the_journal_appends_wait_and_nothing_is_lost",),
+    ),
+    Planted(
+        bug="an older version starts on a directory that has a journal",
+        where="note_journal",
+        old='content is None or content["format"] < JOURNAL_FORMAT',
+        new="False",
+        tests=(f"{JOURNAL}a_version_without_a_journal_refuses_the_directory",),
+    ),
+)
