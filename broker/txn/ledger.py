@@ -185,9 +185,9 @@ class Ledger:
         """Append what ids of one tenure become as one batch. Return when it is visible.
 
         Until then the ids are pending. `records` are those of the change, if they are made already.
-        Raises KafkaError; the ids are then as they
-        were, and not pending. For a few hundred ids, unless they are pending before (`reserved` in
-        `transaction_group.py`): nothing else runs until they are appended.
+        Raises KafkaError; the ids are then as they were, and not pending. For a few hundred ids,
+        unless they are pending before (`reserved` in `transaction_group.py`): nothing else runs
+        until they are appended.
         """
         if not change:
             return
