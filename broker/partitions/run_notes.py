@@ -54,8 +54,10 @@ class RunNotes:
         self._disk = disk
         self._files = files
         self._unopened = unopened
-        self._left: frozenset[str] = frozenset()
-        """The logs that could not be opened, and of which the journal may have records."""
+        self._left: dict[str, int] = {}
+        """The logs that could not be opened, and the life of the journal that may have records."""
+        self._kept: dict[int, FoundJournal] = {}
+        """What the files that were set aside have, by their lives."""
         self._found = FoundJournal()
         self._life = 0
         """The last life of the journal."""
@@ -86,6 +88,8 @@ class RunNotes:
         self._found = FoundJournal(life=await read_life(self._disk, self._directory))
         if self._journal_counts:
             self._found = await read_journal(self._disk, self._directory)
+        for life in sorted(set(last.unrestored.values())):
+            self._kept[life] = await read_journal(self._disk, self._directory, life)
         self._life = max(last.journal_life, self._found.life)
         if self._life:
             self._files.first_sequence = (self._life + 1) << LIFE_BITS
@@ -109,9 +113,12 @@ class RunNotes:
         # In between no record of that life was written: it had not begun.
         is_newest = self._found.life >= self._last_run.journal_life
         records = self._found.of(key) if is_newest else ()
+        unrestored = self._last_run.unrestored.get(name)
+        if unrestored is not None and not self._are_all_open:  # unchanged since that life
+            counts, records = True, self._kept[unrestored].of(key)
         return Rules(
             journal=records if counts else None,
-            same_boot=self._is_all_here or is_suspect,
+            same_boot=(self._is_all_here and unrestored is None) or is_suspect,
             was_clean=self.was_clean,
             read_all=is_suspect,
             others=others,
@@ -137,17 +144,21 @@ class RunNotes:
         unless this run or the one before uses the journal. Raises OSError then.
         """
         journal, used = self._files.journal, self._last_run.uses_journal
-        if not self.was_clean and self._found.life:
-            unopened, counts = self._unopened().items(), self._journal_counts
-            self._left = frozenset(
-                name for name, key in unopened if not counts or self._found.of(key)
-            )
+        unopened, counts = self._unopened(), self._journal_counts
+        before = self._last_run.unrestored
+        self._left = {name: before[name] for name in unopened if name in before}
+        new = [name for name in unopened if name not in before]
+        if self.was_clean or not self._found.life:
+            new = []
+        elif counts:
+            new = [name for name in new if self._found.of(unopened[name])]
+        self._left |= dict.fromkeys(new, self._found.life)
         self._are_all_open = True
-        if self._left:  # else their records would be overwritten
+        if new:  # else their records would be overwritten
             kept = await set_journal_aside(self._disk, self._directory, self._found.life)
             LOGGER.error(
                 "%d logs that could not be opened may have records in the journal; it is kept: %s",
-                len(self._left),
+                len(new),
                 ", ".join(kept),
             )
         if journal is not None:
@@ -175,7 +186,8 @@ class RunNotes:
             uses_journal=self._files.journal is not None,
             journal_life=self._life,
             boot_id=None if is_uncertain else self._disk.boot_id(),
-            damaged=frozenset(map(str, self._damaged())) | self._left,
+            damaged=frozenset(map(str, self._damaged())),
+            unrestored=self._left,
             is_unflushed=self._flush is FlushPolicy.OS,
             lacks_records=self.lacks_records,
         )

@@ -55,14 +55,15 @@ async def read_life(disk: Disk, directory: str) -> int:
     return life
 
 
-async def read_journal(disk: Disk, directory: str) -> FoundJournal:
-    """Read the files of the newest life. Raises OSError."""
+async def read_journal(disk: Disk, directory: str, life: int | None = None) -> FoundJournal:
+    """Read the files of a life, without `life` of the newest. Raises OSError."""
     found: list[JournalFile] = []
     for name in journal_names(disk, directory):
         data = await small_file.read_bytes(disk, f"{directory}/{name}")
         if data is not None and (file := decode(data)) is not None:
             found.append(file)
-    life = max((file.life for file in found), default=0)
+    if life is None:
+        life = max((file.life for file in found), default=0)
     records: dict[LogKey, list[JournalRecord]] = {}
     # invariant journal 1: Only records of the newest life count, and of them only those that no
     # checkpoint of their log covers.

@@ -17,6 +17,8 @@ The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
 import struct
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, Final
 
 import msgpack
@@ -45,6 +47,9 @@ class LastRun:
     """True if the logs count only as their checkpoints and the journal have them. None: unknown."""
     journal_life: int = 0
     """The last life of the journal, 0 if there was none."""
+    unrestored: Mapping[str, int] = field(default_factory=dict)
+    """The life of the journal, whose files are kept, that has records of a log which could not be
+    opened since; by the name of its directory."""
 
 
 async def read_last_run(disk: Disk, directory: str) -> LastRun:
@@ -69,6 +74,7 @@ async def read_last_run(disk: Disk, directory: str) -> LastRun:
         lacks_records=content.get("lacks", False),
         uses_journal=content.get("uses_journal", False),
         journal_life=content.get("journal_life", 0),
+        unrestored=content.get("unrestored", {}),
     )
 
 
@@ -83,6 +89,7 @@ async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
             "lacks": run.lacks_records,
             "uses_journal": bool(run.uses_journal),
             "journal_life": run.journal_life,
+            "unrestored": dict(run.unrestored),
         }
     )
     beside = f"{directory}/{BESIDE}"

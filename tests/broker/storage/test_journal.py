@@ -448,3 +448,21 @@ def test_log_dump_shows_the_records_of_a_journal(tmp_path: Path) -> None:
     ]
     path.write_bytes(bytes(50))
     assert CliRunner().invoke(log, ["dump", str(path)]).exit_code == 1
+
+
+async def test_a_log_that_could_not_be_restored_is_restored_at_a_later_start() -> None:
+    """The disk was full at the start after a power failure."""
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    machine.disk.crash()
+    machine.disk.fail("write_at", errno.ENOSPC, path_end=LOG_FILE)
+    with pytest.raises(OSError, match="space") as raised:
+        await machine.start()
+    machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+    await machine.partitions.run_notes.on_all_open()
+    machine.disk.crash()
+    assert await values(await machine.start()) == [0, 1]
+    assert cuts(machine) == []
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
