@@ -62,7 +62,8 @@ SMOKE: Final = (
     "[fetch_sessions.from_beginning_to_end[version=12]]",
     "tests/simulation/test_seeds.py::test_one_broker_under_faults[1]",
     "tests/spark/test_samples.py::test_the_sample_of_the_readme_reads_and_writes[odradek]",
-    "tests/stories/test_two_phase_commit.py",
+    "tests/stories/test_two_phase_commit.py"
+    "::test_the_producer_goes_on_as_if_nothing_had_been[after-prepare-commit-confluent]",
 )
 """A test of each big part that the quick set leaves out otherwise."""
 

@@ -66,6 +66,7 @@ def values(address: str, index: int, *, topic: str = TOPIC) -> list[bytes | None
     return found
 
 
+@pytest.mark.slow
 def test_a_backup_of_a_running_broker_has_whole_transactions(
     broker: RunningBroker, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def transactional_ids(client: RawClient) -> list[str]:
     return sorted(found.transactional_id for found in answer.transaction_states)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", BAD)
 def test_nothing_is_kept_of_it_and_others_are_served(broker: RunningBroker, what: str) -> None:
     api, version, request = BAD[what]

@@ -8,6 +8,8 @@ import tracemalloc
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from odradek.broker.partitions.fetch_sessions import PLACE_BYTES, FetchSessions
 from odradek.broker.partitions.upkeep.log_cleaner import LogCleaner
 from odradek.broker.storage.compaction.plan import STATE_ROLL_BYTES
@@ -33,6 +35,7 @@ ROUNDS = 30
 SEGMENT_BYTES = 16 * 1024
 
 
+@pytest.mark.slow
 async def test_twenty_thousand_transactions_of_a_hundred_ids_take_the_space_of_a_hundred() -> None:
     machine = Machine()
     await machine.start()
@@ -56,6 +59,7 @@ async def test_twenty_thousand_transactions_of_a_hundred_ids_take_the_space_of_a
     assert all(value.split()[1] == "CompleteCommit" for _, value in values.values())
 
 
+@pytest.mark.slow
 def test_the_state_of_a_broker_stays_bounded_and_is_read_again(tmp_path: Path) -> None:
     config = {
         "transaction.state.log.num.partitions": "1",
@@ -97,6 +101,7 @@ def test_the_state_of_a_broker_stays_bounded_and_is_read_again(tmp_path: Path) -
         assert broker.stop() == 0
 
 
+@pytest.mark.slow
 async def test_five_thousand_clients_have_a_thousand_fetch_sessions_of_the_counted_size() -> None:
     machine = Machine()
     await machine.start()

@@ -71,6 +71,7 @@ def make_it_happen(process: "subprocess.Popen[str]", address: str) -> None:
             commit_something(address)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "state"),
     [
@@ -100,6 +101,7 @@ def test_the_broker_ends_and_says_why(event: str, state: str, tmp_path: Path) ->
         pass
 
 
+@pytest.mark.slow
 def test_an_invariant_that_is_broken_at_the_end_of_a_flush_ends_the_broker_with_a_reason(
     tmp_path: Path,
 ) -> None:

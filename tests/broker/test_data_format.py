@@ -41,6 +41,7 @@ def tree(directory: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes(
     broker: RunningBroker,
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes(
     broker.stop()
 
 
+@pytest.mark.slow
 def test_a_format_that_cannot_be_read_is_no_old_one(broker: RunningBroker) -> None:
     path = broker.data_dir / FILE
     for damaged in (b"", bytes(4), NEWER[:-1], encode_format(FORMAT)[:-1] + b"\x07"):

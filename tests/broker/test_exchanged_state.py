@@ -63,6 +63,7 @@ def exchange(directory: Path, topic: str) -> None:
             path.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("topic", "fill"),
     [(TRANSACTION_STATE_TOPIC, commit_transactions), (CONSUMER_OFFSETS_TOPIC, store_offsets)],

@@ -84,6 +84,7 @@ async def is_refused(broker: RunningBroker) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_a_broker_on_a_full_disk_serves_reads_starts_and_goes_on_once_there_is_room(
     small_disk: Path,
 ) -> None:
@@ -115,6 +116,7 @@ async def test_a_broker_on_a_full_disk_serves_reads_starts_and_goes_on_once_ther
             assert await consumer.committed([PLACE]) == {PLACE: OffsetAndMetadata(5, "")}
 
 
+@pytest.mark.slow
 async def test_retention_makes_room_on_a_full_disk_without_anybody(small_disk: Path) -> None:
     """Its checkpoint needed room first."""
     with run_broker(data_dir=small_disk / "data", config=CONFIG) as broker:

@@ -44,6 +44,7 @@ def resident_bytes(broker: RunningBroker) -> int:
     return int(pages) * PAGE_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts page faults in /proc")
 def test_the_memory_of_a_large_answer_is_used_for_the_next_and_given_back_when_all_is_quiet(
     tmp_path: Path,

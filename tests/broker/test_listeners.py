@@ -105,6 +105,7 @@ def test_answers_have_the_addresses_of_the_listener_that_was_asked(two: list[Pla
         assert where(client) == {("kafka.example.org", 443)}
 
 
+@pytest.mark.slow
 def test_what_is_written_through_one_listener_is_read_through_another(tmp_path: Path) -> None:
     listeners = "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.2:0"
     with broker(tmp_path, "--set", listeners, "--set", NAMED) as (inside, outside):

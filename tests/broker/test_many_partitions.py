@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client.blocking import Admin, Consumer, Producer, TopicPartition
 
@@ -52,6 +54,7 @@ def most_open_files(broker: RunningBroker) -> Iterator[list[int]]:
         looking.join()
 
 
+@pytest.mark.slow
 def test_a_thousand_partitions_of_several_segments_and_one_transaction_over_all(
     tmp_path: Path,
 ) -> None:

@@ -150,6 +150,7 @@ async def test_a_batch_that_is_left_half_read_gives_its_place_back() -> None:
         await check_keys(keyless, decompressor)
 
 
+@pytest.mark.slow
 async def test_others_run_while_a_time_is_looked_for_in_a_stored_crowd() -> None:
     """All of it was decoded, on the loop."""
     machine = Machine()
@@ -177,6 +178,7 @@ async def test_others_run_while_a_time_is_looked_for_in_a_stored_crowd() -> None
     assert peak_bytes < 5 * 1024 * 1024
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [WITHOUT_KEY, WITH_KEY])
 async def test_compacting_a_stored_crowd_takes_little_memory(record: bytes) -> None:
     machine = compacted_machine(segment_bytes=100_000)

@@ -166,6 +166,7 @@ async def everything_goes_on(asker: Asker) -> None:
     assert found.transaction_state == "CompleteCommit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", requests({"producer_id": 0, "producer_epoch": 0}))
 async def test_a_request_that_is_cancelled_anywhere_leaves_nothing_half_done(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -156,6 +156,7 @@ def test_ten_thousand_partitions_are_answered(client: RawClient) -> None:
     assert len(others) == 9_999
 
 
+@pytest.mark.slow
 def test_what_was_deleted_stays_deleted_over_kills_and_restarts(tmp_path: Path) -> None:
     with run_broker(data_dir=tmp_path) as broker:
         with RawClient(broker) as client:

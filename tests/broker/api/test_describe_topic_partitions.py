@@ -125,6 +125,7 @@ def test_ten_thousand_topics_are_answered(client: RawClient) -> None:
     assert (topic, E.NONE, [0]) in found
 
 
+@pytest.mark.slow
 def test_an_answer_has_at_most_two_thousand_partitions(client: RawClient) -> None:
     topic = topic_of(client, 2_500)
     ((_, _, first),), following = pages(client, topic, limit=2**31 - 1)

@@ -27,6 +27,7 @@ def test_every_api_that_is_declared_has_a_handler_of_its_name() -> None:
         assert name == APIS[key].name.lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("api", "version"), CASES, ids=[f"{a.name}-{v}" for a, v in CASES])
 def test_a_sample_request_is_answered(client: RawClient, api: Api[Any, Any], version: int) -> None:
     answer = client.ask(api, version, sample(api.request, version))

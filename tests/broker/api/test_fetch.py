@@ -304,6 +304,7 @@ def test_an_isolation_level_that_there_is_none_of_is_refused(
         assert answer.error_code == E.INVALID_REQUEST
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_are_answered(client: RawClient, topic: str) -> None:
     wanted = tuple(
         FetchPartition(partition=index, fetch_offset=6, partition_max_bytes=1000)

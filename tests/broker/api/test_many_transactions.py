@@ -85,6 +85,7 @@ async def world(nursery: trio.Nursery) -> Any:
     world.stop()
 
 
+@pytest.mark.slow
 async def test_ten_thousand_ids_are_listed_while_others_run(world: World) -> None:
     asked = context(transactions=world.coordinator)
     everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
@@ -120,6 +121,7 @@ async def test_while_the_log_of_transactions_is_being_read_nothing_is_listed(wor
     assert (listed.error_code, len(listed.transaction_states)) == (ErrorCode.NONE, MANY)
 
 
+@pytest.mark.slow
 async def test_an_id_that_comes_or_goes_while_others_are_listed_does_no_harm(world: World) -> None:
     asked = context(transactions=world.coordinator)
     everything = ListTransactionsRequest(state_filters=(), producer_id_filters=())
@@ -140,6 +142,7 @@ async def test_ten_thousand_ids_are_described_while_others_run(world: World) -> 
     assert turns >= TURNS_MIN
 
 
+@pytest.mark.slow
 async def test_ten_thousand_producers_of_a_partition_are_described(world: World) -> None:
     async with trio.open_nursery() as nursery:
         partitions = Partitions(disk=FakeDisk(), directory="/data", clock=FakeClock())

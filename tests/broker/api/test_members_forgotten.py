@@ -52,6 +52,7 @@ def begun(client: RawClient) -> Transactor:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_a_decided_member_is_forgotten_and_its_late_batch_is_refused(broker: RunningBroker) -> None:
     with RawClient(broker) as client:
         other = Transactor(client)

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pytest
 import trio
 
 from odradek.broker.cluster.new_topic import WantedTopic
@@ -39,6 +40,7 @@ async def a_namesake(disk: FakeDisk) -> None:
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=1))
 
 
+@pytest.mark.slow
 async def test_a_power_cut_at_any_operation_keeps_a_log_that_is_in_the_way() -> None:
     disk, _ = await with_a_stranger()
     before = disk.operations

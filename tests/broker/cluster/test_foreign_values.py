@@ -43,6 +43,7 @@ async def cluster() -> tuple[FakeMetaStore, ReadMetadata]:
     return store, await metadata_of(store, random.Random(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False], ids=["known before", "at the start"])
 async def test_a_value_that_is_not_ours_does_not_end_the_broker_and_is_named(
     is_known: bool, caplog: pytest.LogCaptureFixture

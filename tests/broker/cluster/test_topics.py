@@ -420,6 +420,7 @@ async def test_a_topic_that_another_broker_was_quicker_to_make_is_found(
     assert world.logs.present == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grows", [False, True], ids=["new", "more"])
 async def test_a_topic_is_made_although_its_answer_is_lost_and_its_in_sync_set_changes(
     world: World, grows: bool

@@ -391,6 +391,7 @@ async def test_a_pattern_that_re2_cannot_read_is_refused(world: World, regex: st
     assert list(newest(world).members) == ["b"]
 
 
+@pytest.mark.slow
 async def test_a_member_may_read_ten_thousand_topics(world: World) -> None:
     names = tuple(f"topic-{number:05}" for number in range(10_000))
     world.shapes = topics(**dict.fromkeys(names, 1))

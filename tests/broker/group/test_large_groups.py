@@ -190,6 +190,7 @@ async def second_after(member: Consumer, beginning: Mapping[str, object]) -> Non
 # patterns
 
 
+@pytest.mark.slow
 async def test_patterns_that_match_the_same_names_share_one_set() -> None:
     names = dict.fromkeys(f"topic-{number:05d}" for number in range(2_000))
     matches, turns = PatternMatches(), Turns()

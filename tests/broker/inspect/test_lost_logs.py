@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from odradek.broker.cli import main
@@ -17,6 +18,7 @@ def repair(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.slow
 def test_log_repair_names_a_log_that_is_lost_and_makes_it_anew_only_when_told(
     tmp_path: Path,
 ) -> None:

@@ -80,6 +80,7 @@ def values(broker: RunningBroker, *partitions: int) -> list[bytes | None]:
         return sorted(found, key=str)
 
 
+@pytest.mark.slow
 def test_a_damaged_log_kept_the_whole_broker_from_starting(tmp_path: Path) -> None:
     with run_broker(data_dir=tmp_path) as broker:
         with Admin(broker.address) as admin:
@@ -164,6 +165,7 @@ def marker(client: RawClient, index: int) -> int:
     return int(answer.markers[0].topics[0].partitions[0].error_code)
 
 
+@pytest.mark.slow
 def test_librdkafka_goes_on_with_the_partitions_that_are_served(tmp_path: Path) -> None:
     with run_broker(data_dir=tmp_path) as broker:
         with Admin(broker.address) as admin:
@@ -200,6 +202,7 @@ def test_librdkafka_goes_on_with_the_partitions_that_are_served(tmp_path: Path) 
         consumer.close()
 
 
+@pytest.mark.slow
 def test_our_consumer_waited_for_the_offline_partition_and_read_none_of_the_others(
     tmp_path: Path,
 ) -> None:
@@ -225,6 +228,7 @@ def test_our_consumer_waited_for_the_offline_partition_and_read_none_of_the_othe
         assert sorted(said.split("\n")) == sorted(["", "of 0", "of 2", *without_key])
 
 
+@pytest.mark.slow
 def test_an_offline_partition_of_offsets_stops_its_own_groups_and_no_others(
     tmp_path: Path,
 ) -> None:
@@ -272,6 +276,7 @@ def test_a_topic_with_an_offline_partition_grows_and_is_deleted(tmp_path: Path) 
             assert values(broker, 0) == [b"of 0"]
 
 
+@pytest.mark.slow
 def test_an_offline_state_partition_stops_its_own_ids_and_no_others(tmp_path: Path) -> None:
     config = {"transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
     ids = {state_partition(f"id-{n}", STATE_PARTITIONS): f"id-{n}" for n in range(100)}
@@ -300,6 +305,7 @@ def commit(broker: RunningBroker, transactional_id: str, max_block_ms: int = 60_
         transaction.send(TOPIC, b"once")
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_repaired_and_served_again(tmp_path: Path) -> None:
     with run_broker(data_dir=tmp_path) as broker:
         with Admin(broker.address) as admin:

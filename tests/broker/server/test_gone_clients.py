@@ -171,6 +171,7 @@ def join(group: str) -> JoinGroupRequest:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("api", [FETCH, JOIN_GROUP])
 def test_clients_that_poll_and_are_reset_do_not_lock_others_out(
     broker: RunningBroker, api: Any
@@ -194,6 +195,7 @@ def test_clients_that_poll_and_are_reset_do_not_lock_others_out(
         wait_until(lambda: is_served(broker))
 
 
+@pytest.mark.slow
 def test_a_half_closed_fetch_that_would_wait_for_days_is_answered(broker: RunningBroker) -> None:
     with RawClient(broker) as client:
         create_topic(client, "half-closed")
@@ -204,6 +206,7 @@ def test_a_half_closed_fetch_that_would_wait_for_days_is_answered(broker: Runnin
         assert client.is_closed_by_broker()
 
 
+@pytest.mark.slow
 def test_a_half_closed_join_that_would_wait_for_days_is_told_to_join_again(
     broker: RunningBroker,
 ) -> None:
@@ -216,6 +219,7 @@ def test_a_half_closed_join_that_would_wait_for_days_is_told_to_join_again(
         assert client.is_closed_by_broker()
 
 
+@pytest.mark.slow
 def test_no_topics_are_made_for_a_client_that_has_gone(tmp_path: Path) -> None:
     """Seen: 199,000 names in one request, and topics were made on and on."""
     names = 20_000

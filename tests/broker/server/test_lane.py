@@ -519,6 +519,7 @@ async def test_what_follows_a_batch_that_was_not_appended_is_refused_too(
         assert sum(log.count(b"y" * 3_000) for log in logs.values()) == 0
 
 
+@pytest.mark.slow
 async def test_the_requests_of_clients_that_have_gone_are_not_kept(taken: Counter[bool]) -> None:
     async with broker() as found:
         producers = await producers_of(found, 5)

@@ -18,6 +18,7 @@ MAX_BYTES = (1, 300, 1 << 20)
 """One batch, a few batches, a whole segment."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", MAX_BYTES)
 async def test_a_flipped_bit_outside_the_checksum_is_an_error_and_never_other_records(
     max_bytes: int,

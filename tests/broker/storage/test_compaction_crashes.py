@@ -133,6 +133,7 @@ async def operations_of_first_passes(config: LogConfig) -> range:
     return range(story.first_operation, story.anew_operation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keeping", "config"),
     [
@@ -155,6 +156,7 @@ async def test_a_crash_at_every_operation_of_a_compaction(
         await goes_on(story, partition)
 
 
+@pytest.mark.slow
 async def test_a_log_that_is_compacted_no_longer_opens_wherever_a_pass_was_interrupted() -> None:
     """The gaps of a first, interrupted pass were taken for damage."""
     kept = replace(MANY_SEGMENTS, is_compacted=False)
@@ -165,6 +167,7 @@ async def test_a_log_that_is_compacted_no_longer_opens_wherever_a_pass_was_inter
         await check(story, await story.machine.start())
 
 
+@pytest.mark.slow
 @at_every
 async def test_crashes_while_a_replacement_is_finished(every: int) -> None:
     """Crash at every third operation of the recovery from the first crash."""

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import trio
 
 from odradek.broker.partitions.partition import Partition
@@ -29,6 +30,7 @@ async def with_work_to_do(machine: Machine) -> Partition:
     return partition
 
 
+@pytest.mark.slow
 async def test_records_that_are_deleted_meanwhile_stay_deleted() -> None:
     """Records that the pass has read may be deleted before it ends."""
     moment, is_over = 0, False

@@ -213,6 +213,7 @@ async def count_operations(config: LogConfig) -> int:
     return story.machine.disk.operations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
 @pytest.mark.parametrize("keeping", KEEPING)
 @at_every
@@ -227,6 +228,7 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(
         await goes_on(story, partition)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [CONFIG, ROLLING], ids=["few segments", "many segments"])
 async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: LogConfig) -> None:
     """The process dies and leaves its writes in the page cache; then the power goes off."""

@@ -32,6 +32,7 @@ async def count_operations(config: LogConfig) -> int:
     return story.machine.disk.operations
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("keeping", KEEPING)
 @at_every
@@ -46,6 +47,7 @@ async def test_a_crash_at_every_operation_loses_and_invents_nothing(
         await goes_on(story, partition)
 
 
+@pytest.mark.slow
 @both
 async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: LogConfig) -> None:
     """The process dies and leaves its writes in the page cache; then the power goes off."""
@@ -56,6 +58,7 @@ async def test_what_recovery_shows_to_readers_survives_the_next_crash(config: Lo
         await check(story, await story.machine.restart_after_power_loss())
 
 
+@pytest.mark.slow
 async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
     random = Random(3)
     for first_crash in range(7, await count_operations(JOURNALED), 9):
@@ -69,6 +72,7 @@ async def test_crashes_while_recovering_lose_and_invent_nothing() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keeping", KEEPING)
 @at_every
 async def test_a_crash_at_every_operation_of_a_compaction(keeping: str, every: int) -> None:

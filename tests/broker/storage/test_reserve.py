@@ -154,6 +154,7 @@ async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_refuses_writ
     assert client.send("taken").base_offset == 100
 
 
+@pytest.mark.slow
 async def test_a_disk_may_be_full_at_any_operation_and_nothing_is_lost(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -144,6 +144,7 @@ async def test_the_high_watermark_is_kept_by_each_checkpoint() -> None:
     assert (await open_log(disk)).saved_high_watermark == 50
 
 
+@pytest.mark.slow
 async def test_the_checkpoint_of_very_many_producers_holds_nobody_up() -> None:
     """It was packed in one piece, as long as there were producers."""
     disk = FakeDisk()

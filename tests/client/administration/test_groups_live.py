@@ -60,6 +60,7 @@ async def test_groups_that_are_there_and_others(bootstrap: str) -> None:
             await admin.describe_group(group)
 
 
+@pytest.mark.slow
 async def test_a_group_of_the_new_protocol_is_described_with_epochs_and_targets(
     bootstrap: str,
 ) -> None:

@@ -266,6 +266,7 @@ def test_a_topic_that_does_not_exist_hides_no_other_that_is_described_with_it(ru
     assert result.stderr == f"Error: There is no topic '{absent}'.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("--group", "g"), ("--follow",), ("--partition", "0")])
 def test_a_topic_that_does_not_exist_is_not_waited_for_by_a_reader(
     run: Run, how: tuple[str, ...]
@@ -277,6 +278,7 @@ def test_a_topic_that_does_not_exist_is_not_waited_for_by_a_reader(
     assert result.stderr == f"Error: There is no topic '{topic}'.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("get",), ("set", "log.retention.ms=5"), ("unset", "a.b")])
 def test_a_broker_that_does_not_exist_is_not_waited_for(run: Run, words: tuple[str, ...]) -> None:
     result = run("config", *words, "--broker", "7")
@@ -389,6 +391,7 @@ def wait_until_stored(bootstrap: str, place: TopicPartition, end: int) -> None:
             assert time.monotonic() < deadline, f"{place} has no {end} records"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -169,6 +169,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_broker_that_is_down_is_told_long_before_the_time_out(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

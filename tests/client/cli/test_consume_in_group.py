@@ -25,6 +25,7 @@ def place_of(run: Run, group: str) -> tuple[int, int]:
     return place["offset"], place["lag"]
 
 
+@pytest.mark.slow
 def test_a_group_is_shown_each_record_once(run: Run) -> None:
     topic, group = topic_with(run, "one", "two", "three"), name_of("group")
     assert run.said("consume", topic, "--group", group, "-n", "2") == "one\ntwo\n"
@@ -43,6 +44,7 @@ def test_a_group_that_has_read_all_of_a_transaction_is_not_behind(run: Run) -> N
     assert place_of(run, group) == (3, 0)
 
 
+@pytest.mark.slow
 def test_a_member_that_gets_no_partition_says_who_has_them(run: Run) -> None:
     topic, group = topic_with(run, "one"), name_of("group")
     with Consumer(run.bootstrap, group_id=group) as owner:

@@ -117,6 +117,7 @@ def broker() -> Iterator[RunningBroker]:
         yield running
 
 
+@pytest.mark.slow
 def test_each_command_prints_objects_and_nothing_else(broker: RunningBroker) -> None:
     run = Run(broker.address)
     run.said("produce", "t", "--transactional-id", "x", given="a\n")

@@ -209,6 +209,7 @@ def test_one_broker_moves_nothing(run: Run) -> None:
     assert "start another broker" in stuck.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [("--to", "1"), ("--cancel",), ("--wait",), ()], ids=" ".join)
 def test_a_partition_that_does_not_exist_is_not_moved_and_not_waited_for(
     run: Run, more: tuple[str, ...]

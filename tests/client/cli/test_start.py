@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from odradek.broker.cli import INTERRUPTED, main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["txn"], ["txn", "watch"], ["topic", "describe"]])
 def test_help_does_not_wait_for_what_only_tables_need(arguments: list[str]) -> None:
     code = (

@@ -181,6 +181,7 @@ def test_abort_in_one_partition_by_producer(run: Run, worker: Worker) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -4,6 +4,8 @@ import re
 import signal
 import socket
 
+import pytest
+
 from odradek.broker.cli import INTERRUPTED
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Producer
@@ -64,6 +66,7 @@ def test_who_does_not_read_on_ends_it_though_nothing_happens(run: Run) -> None:
         assert watch.process.wait(WAIT_S) == 1
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_started_again_is_found_again() -> None:
     options = ("--interval", "0.1", "--timeout", "5", "--json")
     with run_broker() as broker, watching(broker.address, *options) as watch:

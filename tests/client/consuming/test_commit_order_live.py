@@ -166,6 +166,7 @@ async def test_a_group_goes_on_where_it_was_after_every_restart(bootstrap: str) 
     assert read == [*expected, b"h0", b"h1"]
 
 
+@pytest.mark.slow
 async def test_a_partition_that_moves_to_another_member_carries_its_state(bootstrap: str) -> None:
     topic, group = await make_topic(bootstrap), name_of("group")
     async with writers(bootstrap, topic) as to:
@@ -314,6 +315,7 @@ async def test_transactions_of_librdkafka_are_read_in_commit_order(bootstrap: st
         assert await poll(consumer, 4) == [b"2-0", b"2-1", b"0-0", b"0-1"]
 
 
+@pytest.mark.slow
 async def test_a_copy_is_exact_although_its_process_is_killed_at_every_step(bootstrap: str) -> None:
     topic, target = await make_topic(bootstrap), await make_topic(bootstrap)
     async with writers(bootstrap, topic) as to:

@@ -103,6 +103,7 @@ async def test_plain_and_asyncio_programs_read_a_new_topic_from_its_beginning(
     await trio.to_thread.run_sync(asyncio.run, in_asyncio())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("given", [True, False], ids=["given", "positions"])
 async def test_an_offset_of_the_old_topic_is_not_stored_for_the_new_one(

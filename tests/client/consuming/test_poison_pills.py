@@ -66,6 +66,7 @@ async def read_all(reader: Consumer, places: Sequence[TopicPartition] = (PLACE,)
     return count
 
 
+@pytest.mark.slow
 async def test_a_small_batch_of_many_records_is_decoded_as_it_is_read(
     autojump_clock: MockClock, fake_broker: FakeBroker
 ) -> None:

@@ -75,6 +75,7 @@ class Copy:
                 await self.changed.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", OPTIONS)
 async def test_every_record_is_copied_once_over_all_rebalances(
     bootstrap: str, protocol: str
@@ -111,6 +112,7 @@ async def test_every_record_is_copied_once_over_all_rebalances(
     assert sorted(int(record.value or b"") for record in found) == list(range(COUNT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", OPTIONS)
 async def test_a_group_that_was_stopped_goes_on_where_it_was(bootstrap: str, protocol: str) -> None:
     source = await make_topic(bootstrap, 2)

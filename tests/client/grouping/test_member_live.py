@@ -39,6 +39,7 @@ WAYS: dict[str, dict[str, Any]] = {
 """Both protocols, with all their assignors."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 async def test_members_share_the_partitions_and_one_takes_over(bootstrap: str, way: str) -> None:
     topic, group = await make_topic(bootstrap, 4), name_of("group")
@@ -62,6 +63,7 @@ async def test_members_share_the_partitions_and_one_takes_over(bootstrap: str, w
         await poll_until(lambda: sizes(first) == [4], first)
 
 
+@pytest.mark.slow
 async def test_the_broker_knows_the_racks_of_members_of_both_protocols(bootstrap: str) -> None:
     """A member of the classic protocol in a group of the new one sends it in its subscription."""
     topic, group = await make_topic(bootstrap, 2), name_of("group")
@@ -101,6 +103,7 @@ async def test_a_pattern_is_matched_by_the_broker_or_by_the_client(bootstrap: st
         assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+@pytest.mark.slow
 async def test_a_static_member_comes_back_to_its_partitions_and_has_no_double(
     bootstrap: str,
 ) -> None:
@@ -134,6 +137,7 @@ async def test_an_assignor_that_the_broker_lacks_is_a_sentence(bootstrap: str) -
         assert refused.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
+@pytest.mark.slow
 async def test_a_program_is_upgraded_to_the_new_protocol_one_process_at_a_time(
     bootstrap: str,
 ) -> None:

@@ -119,6 +119,7 @@ class Members:
         return len(self.owners) == PARTITIONS and owners == set(self.running)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", OPTIONS)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.minutes)])
 async def test_every_partition_has_one_owner_and_every_record_is_read(

@@ -278,6 +278,7 @@ def test_a_callback_that_sends_again_does_not_keep_an_abort_from_ending(
     assert [type(error) for error in told] == [Aborted, Refused, Refused]
 
 
+@pytest.mark.slow
 def test_a_blocking_producer_that_is_closed_refuses_and_tells(address: str, topic: str) -> None:
     fates = Fates()
     with pytest.raises(ZeroDivisionError), blocking.Producer(address) as producer:
@@ -407,6 +408,7 @@ def test_an_error_that_one_thread_reads_is_not_raised_to_another(address: str, t
     assert [type(error) for error in told] == [Refused]
 
 
+@pytest.mark.slow
 def test_a_thread_that_stops_waiting_leaves_the_error_to_another_that_waits(address: str) -> None:
     told: list[OdradekError] = []
     with blocking.Producer(address, max_block_ms=2_000) as producer:
@@ -427,6 +429,7 @@ def test_a_thread_that_stops_waiting_leaves_the_error_to_another_that_waits(addr
     assert [type(error) for error in told] == [TimedOut]
 
 
+@pytest.mark.slow
 def test_an_error_whose_thread_stopped_waiting_is_raised_by_flush(address: str) -> None:
     with blocking.Producer(address, max_block_ms=2_000) as producer:
         lost = producer.send("absent", b"x")

@@ -240,6 +240,7 @@ async def test_an_abort_after_the_decision_cannot_undo_it(ours: str) -> None:
     assert [record.value for record in await read_all(ours, topic, count=1)] == [b"1"]
 
 
+@pytest.mark.slow
 async def test_an_idle_member_keeps_its_whole_group_open(ours: str) -> None:
     topic = await make_topic(ours)
     async with TransactionGroup(ours, name_of("group")) as group:

@@ -89,6 +89,7 @@ async def test_a_lease_is_kept_at_the_next_endpoint_if_one_is_silent() -> None:
     assert trio.current_time() == began, "the endpoint that answered is asked first"
 
 
+@pytest.mark.slow
 async def test_a_lease_does_not_wait_behind_other_calls() -> None:
     async def serve(connection: int, request: httpx2.Request) -> httpx2.Response:
         return ok(KEPT) if request.url.path == "/v3/lease/keepalive" else await hang()
