@@ -63,7 +63,7 @@ LEVELS = {
         {"__init__"},
     ),
     "broker": (
-        {"environment", "values", "__init__"},
+        {"environment", "security", "values", "__init__"},
         {"storage", "config", "coordination"},
         {"partitions", "txn", "group"},
         {"cluster"},
@@ -105,7 +105,7 @@ PURE = {
         *("spark/errors", "spark/offsets", "spark/partitioner", "spark/progress", "spark/varints"),
     ),
     "broker": (
-        *("values", "environment/repeats", "environment/work", "config"),
+        *("security", "values", "environment/repeats", "environment/work", "config"),
         *("server/failures",),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
         *("group/consumer", "group/request_checks", "group/offset_answers"),

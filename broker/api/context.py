@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from odradek.broker.api.late_table import NO_APIS, Apis
+from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.broker.values.answer_size import ANSWER_ITEM_BYTES
 from odradek.broker.values.client_identity import ClientIdentity
@@ -116,6 +117,7 @@ class RequestContext:
     api_version: int
     client_id: str
     host: str
+    principal: Principal = ANONYMOUS
     listener: str | None = None
     """The name of the listener that the client connected to; None for requests of brokers."""
     is_local: bool = False

@@ -39,6 +39,7 @@ import trio
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.api.late_table import Apis
 from odradek.broker.environment.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
 from odradek.broker.server.lane import Lane, Taken
@@ -88,6 +89,7 @@ class ClientConnection(Allowance):
         handlers: Mapping[int, Handler],
         limits: Limits,
         memory: Memory,
+        principal: Principal = ANONYMOUS,
         listener: str | None = None,
         apis: Apis,
         seat: Seat | None = None,
@@ -95,7 +97,9 @@ class ClientConnection(Allowance):
         serves_brokers: bool = False,
         lane: Lane | None = None,
     ) -> None:
-        """`seat` counts the transactional producers of this connection (`txn/presence.py`).
+        """`principal` is who the client is, if that is known before its first request.
+
+        `seat` counts the transactional producers of this connection (`txn/presence.py`).
 
         `lane` takes the requests that it knows, without the reader.
         """
@@ -113,6 +117,7 @@ class ClientConnection(Allowance):
             api_version=-1,
             client_id="",
             host=stream.peer.rpartition(":")[0],
+            principal=principal,
             listener=listener,
             is_local=stream.is_local,
             is_from_broker=serves_brokers,
