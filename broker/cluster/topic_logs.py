@@ -187,8 +187,10 @@ class LocalTopicLogs:
                 await turns.take(OPEN_STEPS)
                 if topic.name not in configs:
                     configs[topic.name] = log_config(topic, self._config)
+                where = TopicPartition(topic.name, index)
                 try:
-                    await self._open_one(topic, index, configs[topic.name], is_start=is_start)
+                    with self._partitions.directories.keep_names(where):
+                        await self._open_one(topic, index, configs[topic.name], is_start=is_start)
                 # One log that makes no sense must not keep all others from being served. So
                 # anything counts at the start, our own failed assertions as well: a log that
                 # opens wrongly is offline.

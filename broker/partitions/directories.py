@@ -15,15 +15,16 @@ import logging
 import math
 import re
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Final
 from uuid import UUID
 
 import trio
 
-from odradek.broker.environment.env import Disk
 from odradek.broker.environment.turns import Turns
 from odradek.broker.storage.identity import Identity, Owner, is_empty_log, owner_of
 from odradek.broker.storage.lost import forget_given_up, has_log, is_given_up, set_aside
+from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.values.topic_partition import TopicPartition, partition_of
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class ForeignDirectory(OSError):
 class PartitionDirectories:
     """The directories in one data directory. `run` removes what is thrown away."""
 
-    def __init__(self, disk: Disk, directory: str, try_again_seconds: float) -> None:
+    def __init__(self, disk: ReservedDisk, directory: str, try_again_seconds: float) -> None:
         self._disk = disk
         self._directory = directory
         self._try_again_seconds = min(try_again_seconds, TRY_AGAIN_SECONDS_MAX)
@@ -62,6 +63,10 @@ class PartitionDirectories:
     def of(self, where: TopicPartition) -> str:
         """Return the path of a partition's directory."""
         return f"{self._directory}/{where}"
+
+    def keep_names(self, where: TopicPartition) -> AbstractContextManager[None]:
+        """Read the names in a partition's directory once while its log is opened."""
+        return self._disk.keep_names(self.of(where))
 
     async def has_log(self, where: TopicPartition) -> bool:
         """Return True if the directory of a partition has a log. Raises OSError."""

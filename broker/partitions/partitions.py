@@ -101,7 +101,7 @@ class Partitions:
         self._expiration_seconds = producer_expiration_check_interval_ms / 1000
         self.cleaner = LogCleaner(self.kept_logs, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self.kept_logs, self.on_damage, scrub or ScrubConfig(), offload)
-        self.directories = PartitionDirectories(disk, directory, upkeep_seconds)
+        self.directories = PartitionDirectories(self._disk, directory, upkeep_seconds)
         journal = BrokerJournal(self._disk, directory) if flush is FlushPolicy.JOURNAL else None
         self._background = Background(journal)
         self._decompressor = Decompressor(offload)

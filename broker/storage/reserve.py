@@ -14,11 +14,13 @@ import errno
 import logging
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final, TypeVar
 
 import trio
 
 from odradek.broker.environment.env import Buffer, Disk, DiskUsage, File, FsyncEnded, Lock
+from odradek.broker.storage.listings import Listings
 
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class ReservedDisk:
         self._directory = directory
         self._path = f"{directory}/{RESERVE}"
         self._reserve_bytes = reserve_bytes
+        self._listings = Listings(disk)
         self._has_reserve = False
         self._look_at = self._log_at = 0.0
         self._has_logged = False
@@ -139,13 +142,18 @@ class ReservedDisk:
 
     # Disk
 
+    def keep_names(self, directory: str) -> AbstractContextManager[None]:
+        """Read the names in a directory once, as long as nothing here changes them."""
+        return self._listings.keep(directory)
+
     def open(self, path: str) -> File:
+        self._listings.on_made(path)
         if path.endswith(BATCHES):
             return self._disk.open(path)
         return _ReservedFile(self, self.retry(lambda: self._disk.open(path)))
 
     def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
+        return self._listings.exists(path)
 
     def size(self, path: str) -> int:
         return self._disk.size(path)
@@ -157,22 +165,30 @@ class ReservedDisk:
         self._disk.set_modified_ms(path, moment_ms)
 
     def listdir(self, path: str) -> list[str]:
-        return self._disk.listdir(path)
+        return self._listings.names(path)
 
     def mkdir(self, path: str) -> None:
-        self.retry(lambda: self._disk.mkdir(path))
+        if not self._listings.is_read(path):
+            self._listings.on_changed(path)
+            self.retry(lambda: self._disk.mkdir(path))
 
     def rename(self, source: str, target: str) -> None:
+        self._listings.on_changed(source, target)
         self.retry(lambda: self._disk.rename(source, target))
 
     def link(self, source: str, target: str) -> None:
+        self._listings.on_changed(target)
         self.retry(lambda: self._disk.link(source, target))
 
     def remove(self, path: str) -> None:
+        self._listings.on_changed(path)
         self._disk.remove(path)
 
     async def rmtree(self, path: str) -> None:
-        await self._disk.rmtree(path)
+        try:
+            await self._disk.rmtree(path)
+        finally:
+            self._listings.on_changed(path)
 
     async def fsync_dir(self, path: str) -> None:
         await self._disk.fsync_dir(path)

@@ -21,6 +21,15 @@ DISK_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a start believes in a file that it has removed itself",
+        where="ReservedDisk.remove",
+        old="self._listings.on_changed(path)",
+        tests=(
+            "tests/broker/storage/test_listings.py::"
+            "test_names_that_are_kept_are_those_of_the_disk_after_any_change",
+        ),
+    ),
+    Planted(
         bug="a directory that has lost its segments counts as a log",
         where="lost.has_log",
         old="if offsets_in(names, LOG):",
