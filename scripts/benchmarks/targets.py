@@ -77,13 +77,16 @@ class Target:
             yield broker.address
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[Served]:
-        """Yield the running broker, or a new one that ends with the block."""
+    def served(self, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+        """Yield the running broker, or a new one that ends with the block.
+
+        `settings` are those of a new one, besides its defaults.
+        """
         if self.new_process is None:
             assert self.address is not None
             yield Served(self.address, None)
             return
-        with self.new_process() as process:
+        with self.new_process(settings) as process:
             process.launch()
             wait_until_serving(process)
             yield Served(f"{process.host}:{process.port}", process.pid)

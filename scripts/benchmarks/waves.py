@@ -8,7 +8,8 @@ fsyncs of which no two overlap.
 `strace`, attached to all threads of the running broker, writes down when each fsync begins and of
 which file it is, and delays its return. Without strace, Odradek is started by `slow_fsyncs.py`,
 which does the same by wrapping `os.fsync` and `os.fdatasync`; Kafka has no figure then. Only the
-logs of topics count: checkpoints and Kafka's metadata log are flushed now and then by themselves.
+logs of topics count, and the journal: checkpoints and Kafka's metadata log are flushed now and then
+by themselves. Odradek is measured with its defaults and with `log.flush=journal`.
 
 What the start and the end of a producer cost is not part of a transaction. So a producer with a few
 transactions and one with more are counted, and the difference is divided by the difference.
@@ -22,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,10 @@ QUICK_MANY: Final = 15
 SETTLE_SECONDS: Final = 2.0
 """The end of the last transaction goes on after its client has been answered."""
 CALLS: Final = "fdatasync,fsync"
-TOPIC_LOG: Final = r"[^<>\n]*/(?!__cluster_metadata-)[^/<>\n]+-\d+/\d+\.log"
+TOPIC_LOG: Final = (
+    r"[^<>\n]*/(?:(?!__cluster_metadata-)[^/<>\n]+-\d+/\d+\.log|journal-[ab])"
+)
+JOURNAL: Final = {"log.flush": "journal"}
 BY_STRACE: Final = re.compile(
     rf"^\d+ +([\d.]+) (?:fdatasync|fsync)\(\d+<{TOPIC_LOG}>", re.MULTILINE
 )
@@ -66,13 +70,20 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
     if target.new_process is None:
         return
     many = QUICK_MANY if quick else MANY
+    yield from _measured_with({}, target, many)
+    if target.name == OURS:
+        for figure in _measured_with(JOURNAL, target, many):
+            yield replace(figure, name=f"{figure.name}, log.flush=journal")
+
+
+def _measured_with(settings: Mapping[str, str], target: Target, many: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
         starts_file = Path(directory) / "starts"
         if shutil.which("strace") is not None:
-            with target.served() as broker, _tracing(broker, starts_file):
+            with target.served(settings) as broker, _tracing(broker, starts_file):
                 yield from _rows(broker, partial(starts, starts_file, BY_STRACE), many)
         elif target.name == OURS:
-            with _slow_broker(Path(directory) / "data", starts_file) as broker:
+            with _slow_broker(Path(directory) / "data", starts_file, settings) as broker:
                 yield from _rows(broker, partial(starts, starts_file, BY_WRAPPER), many)
         else:
             click.echo(f"{FAMILY}: skipped for {target.name}. Not found: strace.", err=True)
@@ -140,11 +151,13 @@ def starts(file: Path, line: re.Pattern[str]) -> list[float]:
 
 
 @contextlib.contextmanager
-def _slow_broker(data_dir: Path, starts_file: Path) -> Iterator[Served]:
+def _slow_broker(
+    data_dir: Path, starts_file: Path, settings: Mapping[str, str]
+) -> Iterator[Served]:
     """Start Odradek with slow fsyncs; it ends with the block."""
     starts_file.touch()
     command = [sys.executable, "-m", "scripts.benchmarks.slow_fsyncs", str(starts_file)]
-    process = OurProcess(data_dir, command=command)
+    process = OurProcess(data_dir, settings, command=command)
     try:
         process.launch()
         wait_until_serving(process)
