@@ -1,13 +1,18 @@
-"""The markers of a WriteTxnMarkers request: appended by partition, and waited for."""
+"""The markers of a WriteTxnMarkers request: appended by partition, and waited for.
+
+`append_early` appends those of a decision that is not durable yet (`txn/early_delivery.py`).
+"""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.environment.parallel import for_each
 from odradek.broker.environment.turns import Turns
+from odradek.broker.partitions.early import may_follow, precedent_of
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.storage.marking import NewMarker
 from odradek.broker.values.topic_partition import TopicIdPartition
@@ -16,9 +21,10 @@ from odradek.protocol.apis.txn import (
     WritableTxnMarker,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 LOGGER: Final = logging.getLogger(__name__)
+BETWEEN_MARKERS: Final = "between-markers"
 FIRST_EPOCH: Final = 0
 """The lowest epoch of a coordinator. A marker with it fences none."""
 DURABLE_SECONDS: Final = 4.0
@@ -41,6 +47,13 @@ class Write:
 
 Run = list[Write]
 """The markers of one request for one partition."""
+
+
+def writes_of(marker: WritableTxnMarker) -> Iterator[Write]:
+    """Yield the marker for each partition that it names."""
+    for topic in marker.topics:
+        for index in dict.fromkeys(topic.partition_indexes):
+            yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
 
 
 async def runs_of(flat: Sequence[Write], turns: Turns) -> list[Run]:
@@ -144,3 +157,49 @@ async def wait_applied(context: RequestContext, run: Run) -> None:
     # plant KAFKA-15784
     if last.where.topic == CONSUMER_OFFSETS_TOPIC:
         context.core.groups.markers_durable(last.where.partition, last.next_offset)
+
+
+# Before the decision is durable
+
+
+class _EarlyMarkers:
+    """The markers that `append_early` has appended."""
+
+    def __init__(self, context: RequestContext, runs: Sequence[Run]) -> None:
+        self._context = context
+        self._runs = runs
+
+    async def apply(self) -> Collection[TopicIdPartition]:
+        """See `EarlyMarkers`."""
+
+        async def finish(run: Run) -> None:
+            await wait_applied(self._context, run)
+
+        await for_each(self._runs, finish)
+        return [run[0].where for run in self._runs if run[0].code is ErrorCode.NONE]
+
+
+def append_early(
+    context: RequestContext, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
+) -> _EarlyMarkers | None:
+    """Append markers in the turn in which their decision was appended. See `MarkerSender`."""
+    partitions = context.core.partitions
+    runs: list[Run] = [[write] for write in writes_of(marker)]
+    try:
+        deciding = partitions.leader(TRANSACTION_STATE_TOPIC, state_index)
+        leaders = [partitions.leader(*write.where.by_name) for (write,) in runs]
+    except KafkaError:
+        return None
+    if deciding.leader_epoch != coordinator_epoch or not all(map(may_follow, leaders)):
+        return None
+    # invariant journal 6
+    precedent = precedent_of(deciding)
+    if precedent is None:
+        return None
+    for number, (run, leader) in enumerate(zip(runs, leaders, strict=True)):
+        if number:
+            context.core.reached(BETWEEN_MARKERS)
+        leader.log.saver.follow(precedent)
+        append_run(context, run)
+        leader.maintenance.flusher.give_now()  # one write of the journal has all of them
+    return _EarlyMarkers(context, runs)

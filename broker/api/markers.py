@@ -36,21 +36,27 @@ Differs from Kafka:
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import trio
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.marker_writes import Run, Write, append_run, runs_of, wait_applied
+from odradek.broker.api.marker_writes import (
+    BETWEEN_MARKERS,
+    Run,
+    Write,
+    append_run,
+    runs_of,
+    wait_applied,
+    writes_of,
+)
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.environment.parallel import for_each
 from odradek.broker.environment.turns import Turns
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
-from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.txn import (
     WRITE_TXN_MARKERS,
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -60,7 +66,6 @@ from odradek.protocol.apis.txn import (
 from odradek.protocol.errors import ErrorCode
 
 LOGGER: Final = logging.getLogger(__name__)
-BETWEEN_MARKERS: Final = "between-markers"
 MARKER_STEPS: Final = 5
 """The cost of one marker, in steps of a turn."""
 
@@ -72,7 +77,7 @@ async def write_txn_markers(
     flat = []
     for marker in request.markers:
         await turns.take()
-        for write in _writes(marker):
+        for write in writes_of(marker):
             await turns.take()
             flat.append(write)
     # An appended marker must take effect, also if its sender disconnects (KAFKA-17507).
@@ -96,12 +101,6 @@ async def _write(context: RequestContext, flat: Sequence[Write], turns: Turns) -
         await wait_applied(context, run)
 
     await for_each(runs, finish)
-
-
-def _writes(marker: WritableTxnMarker) -> Iterator[Write]:
-    for topic in marker.topics:
-        for index in dict.fromkeys(topic.partition_indexes):
-            yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
 
 
 async def _log_by_hand(context: RequestContext, writes: Iterable[Write]) -> None:

@@ -24,7 +24,7 @@ from odradek.broker.storage.identity import Identity
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.batch import Codec, TimestampType
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import INTERNAL_TOPICS
+from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
 OPENED_AT_ONCE: Final = 8
 SHOWN: Final = 10
@@ -79,7 +79,12 @@ class LocalTopicLogs:
         """
         wanted = [(topic, index) for topic in image.topics.values() for index in self.here(topic)]
         await self._partitions.begin()
-        await self._open(wanted, is_start=True)
+        # A killed broker may have left markers whose decision is in the page cache only
+        # (`values/precedent.py`). It is on disk before they are.
+        # invariant journal 6
+        for is_of_decisions in (True, False):
+            some = [each for each in wanted if _has_decisions(each[0]) is is_of_decisions]
+            await self._open(some, is_start=True)
         await self._partitions.run_notes.on_all_open()
         self._partitions.warn_of_strangers()
         self._say_what_begins_anew(len(wanted))
@@ -315,6 +320,10 @@ class LocalTopicLogs:
             )
             return False
         return True
+
+
+def _has_decisions(topic: TopicImage) -> bool:
+    return topic.name == TRANSACTION_STATE_TOPIC
 
 
 def log_config(topic: TopicImage, broker: BrokerConfig) -> LogConfig:

@@ -22,6 +22,7 @@ from odradek.broker.cluster.peer_connection import BrokerConnection, PeerUnreach
 from odradek.broker.cluster.store import partition_key, read_identity, topic_key
 from odradek.broker.environment.env import MetaStore, Network
 from odradek.broker.txn.admission import CoordinatorAnswer
+from odradek.broker.txn.markers import EarlyMarkers
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
 from odradek.client.errors import OdradekError
@@ -38,6 +39,7 @@ from odradek.protocol.apis.txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
+    WritableTxnMarker,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
@@ -128,6 +130,22 @@ class Peers:
     ) -> WriteTxnMarkersResponse:
         """Send markers to their leader. Raises KafkaError."""
         return await self._ask(broker_id, WRITE_TXN_MARKERS, request)
+
+    def append_early(
+        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
+    ) -> EarlyMarkers | None:
+        """Append markers of a decision that is not durable yet, if all logs are only here."""
+        core = self._started()[0]
+        if not core.partitions.is_journaled:
+            return None
+        try:
+            PEER_HANDLERS[WRITE_TXN_MARKERS.key]  # which imports what serves it
+        except ProtocolError:
+            return None
+        from odradek.broker.api.marker_writes import append_early
+
+        context = self._context_here(WRITE_TXN_MARKERS)
+        return append_early(context, state_index, coordinator_epoch, marker)
 
     async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the producer's markers in a partition."""
@@ -229,14 +247,17 @@ class Peers:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} does not answer: {error}"
             ) from error
 
-    async def _ask_here(self, api: Api[Request, Response], request: Request) -> Response:
-        context = RequestContext(
+    def _context_here(self, api: Api[Any, Any]) -> RequestContext:
+        return RequestContext(
             core=self._started()[0],
             api_version=api.max_version,
             client_id=CLIENT_ID,
             host="",
             is_from_broker=True,
         )
+
+    async def _ask_here(self, api: Api[Request, Response], request: Request) -> Response:
+        context = self._context_here(api)
         try:
             handler = PEER_HANDLERS[api.key]
         except ProtocolError as error:

@@ -161,6 +161,11 @@ class Partitions:
         """Return this broker's replica of a partition, whatever its role; None without one."""
         return self._partitions.get(where)
 
+    @property
+    def is_journaled(self) -> bool:
+        """True if the journal takes what is appended."""
+        return self._files.is_journaled
+
     def usage(self) -> DiskUsage:
         """Return the disk of the data directory."""
         return self._disk.usage(self._directory)

@@ -25,6 +25,7 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
 from odradek.broker.environment.env import Compare, MetaStore
+from odradek.broker.partitions.early import joining
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partitions import Partitions
 from odradek.late import dataclass
@@ -110,16 +111,16 @@ class InSync:
             is_going = broker is None or broker.is_leaving
             if is_going and node != view.node_id and node not in leaving:
                 leaving.append(node)
-        joining = [
+        may_join = [
             node
-            for node in view.joining(leader.marks.high_watermark)
+            for node in joining(leader)
             if self._may_join(node, view.followers[node].broker_epoch)
         ]
-        if not leaving and not joining:
+        if not leaving and not may_join:
             is_enough_now = view.has_enough(leader.log.config.min_insync_replicas)
             # invariant settings 1
             return view.isr if view.elr and is_enough_now else None
-        return [n for n in view.replicas if n in (*view.isr, *joining) and n not in leaving]
+        return [n for n in view.replicas if n in (*view.isr, *may_join) and n not in leaving]
 
     def _may_join(self, node: int, broker_epoch: int) -> bool:
         broker = self._metadata.image.broker(node)

@@ -170,6 +170,16 @@ class Flusher:
         captured.journal.on_appended(self)
         return True
 
+    def give_now(self) -> bool:
+        """Pass what was appended to the journal, before what other logs append from here on.
+
+        Return False if the log must be flushed itself, or if the journal cannot take it now.
+        """
+        log, captured = self._log, self._log.captured
+        if captured is None or not captured.journal.take_now(self):
+            return False
+        return log.unflushed.journaled_offset == log.log_end_offset
+
     def _must_flush(self, captured: Captured) -> bool:
         """Return True if the log must be flushed itself, before the journal may have more of it."""
         log = self._log

@@ -183,6 +183,13 @@ class BrokerJournal:
         self.next_sequence += 1
         self._queue.append(_Entry(record, log, -1 if log is None else log.cut_count))
 
+    def take_now(self, log: Journaled) -> bool:
+        """Take what a log has appended, before anything that other logs append from here on.
+
+        Return False if the journal cannot take it now.
+        """
+        return self.is_begun and self.failure is None and not self._is_blocked and log.give(self)
+
     def end_turn(self) -> None:
         """Write what logs have appended, and start its fsync. If one runs, the next follows it."""
         waiting, self._waiting = self._waiting, {}
@@ -238,7 +245,7 @@ class BrokerJournal:
                 data = b"".join(chunks)
                 active.file.write_at(active.end, data)
                 active.end += len(data)
-            elif self._queue:
+            elif self._queue and not self._written:  # else that is to be flushed in this file first
                 return self._switch() and self._write()
         except BaseException as error:
             # What is not written stays in the queue, and the disk takes no more appends.

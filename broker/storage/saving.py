@@ -36,6 +36,7 @@ from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.broker.storage.snapshot import encode_snapshot
 from odradek.broker.storage.unflushed import Unflushed
+from odradek.broker.values.precedent import Precedent
 from odradek.broker.values.topic_partition import partition_of
 from odradek.late import dataclass
 
@@ -96,6 +97,13 @@ class LogSaver:
         self.has_checkpoint = False
         """True if a checkpoint that describes records of the log is on disk."""
         self._log_start_on_disk = state.log_start_on_disk
+        self._precedents: list[Precedent] = []
+        """What must be durable before a checkpoint may describe the log as it is now."""
+
+    @property
+    def saved_end_offset(self) -> int:
+        """The log end offset that the checkpoint on disk has."""
+        return self._saved_state[0]
 
     @property
     def saved_log_start_offset(self) -> int:
@@ -112,6 +120,16 @@ class LogSaver:
         is_same = self._saved_state == _saved_parts(self._state)
         has_all = is_same and not self._unsynced_snapshots and not self._reader.has_rebuilt
         return has_all and not self._unflushed.has_new_names
+
+    def follow(self, precedent: Precedent) -> None:
+        """Note that the log may get a record that counts only with the precedent."""
+        self._precedents = [each for each in self._precedents if not each.is_durable()]
+        self._precedents.append(precedent)
+
+    @property
+    def has_precedents(self) -> bool:
+        """True if the log may have records that do not count yet because of another log."""
+        return any(not precedent.is_durable() for precedent in self._precedents)
 
     def write_snapshot(self) -> None:
         """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
@@ -191,8 +209,21 @@ class LogSaver:
         """Write the indexes, and then the checkpoint that covers them. One call at a time.
 
         `counts` is called as soon as the checkpoint is durable. Raises OSError. After a failed
-        fsync the log is offline; after another error the old checkpoint stays.
+        fsync the log is offline; after another error the old checkpoint stays. Raises KafkaError if
+        what the log follows cannot be made durable.
         """
+        # invariant journal 6: A marker that was appended before its decision was durable counts
+        # only with it: the journal has the decision first, and a checkpoint that describes the
+        # marker waits for the decision.
+        # plant a marker comes into the journal before its decision
+        # plant a checkpoint vouches for a marker whose decision is not durable
+        # plant a marker without a checkpoint below it is written before its decision is durable
+        # plant a follower joins with a marker whose decision may be lost
+        # plant an id decides anew although its markers may count
+        # plant after a kill a marker is on disk before its decision
+        for precedent in self._precedents:
+            if not precedent.is_durable():
+                await precedent.save()
         flushed_offset = self._unflushed.flushed_offset
         assert to_save.is_cut or to_save.recovery_offset <= flushed_offset, to_save
         paths = await self._write_indexes(to_save)

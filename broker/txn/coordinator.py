@@ -87,7 +87,13 @@ class TransactionCoordinator:
         self._config = config
         self._narrator = Narrator()
         self._ledger = Ledger(
-            state_partitions, clock, config, self._finish_soon, self._read_anew_soon, is_by_tag
+            state_partitions,
+            clock,
+            config,
+            on_decided=lambda entries: self._started_tasks.finish(entries),
+            on_uncertain=lambda index: self._started_tasks.read_anew(index),
+            is_by_tag=is_by_tag,
+            on_appended=lambda entry, to: self._started_tasks.mark_early(entry, to),
         )
         self._room = RoomForIds(self._ledger, clock, config.transactional_ids_max_bytes)
         self._steps = Steps(
@@ -107,10 +113,7 @@ class TransactionCoordinator:
         self.presence.turn(aborts_on_disconnect)
 
     async def run(
-        self,
-        sender: MarkerSender,
-        *,
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, sender: MarkerSender, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Finish, time out and expire transactions until cancelled. Start this before `load`.
 
@@ -250,7 +253,7 @@ class TransactionCoordinator:
         """
         try:
             _check_id(transactional_id)
-            transaction = self._entry(transactional_id).transaction
+            transaction = self._entry(transactional_id).for_leaders
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
         return {
@@ -460,13 +463,10 @@ class TransactionCoordinator:
         if entry is not None and entry.debt is not None:
             entry.debt.give_up(client)
 
-    def _finish_soon(self, entries: Sequence[Entry]) -> None:
+    @property
+    def _started_tasks(self) -> CoordinatorTasks:
         assert self._tasks is not None, "TransactionCoordinator.run has not been started"
-        self._tasks.finish(entries)
-
-    def _read_anew_soon(self, partition_index: int) -> None:
-        assert self._tasks is not None, "TransactionCoordinator.run has not been started"
-        self._tasks.read_anew(partition_index)
+        return self._tasks
 
     def _producer_has_gone(
         self, transactional_id: str, producer: ProducerIdAndEpoch, client: ClientIdentity

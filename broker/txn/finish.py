@@ -36,7 +36,7 @@ from odradek.broker.txn.markers import BACKOFF_LAST_S, Debt, Markers, MarkerSend
 from odradek.broker.txn.moves import Move
 from odradek.broker.txn.narrator import Kind, Narrator
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import State
+from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.broker.values.topic_partition import TopicIdPartition
 
 OVERTAKEN: Final = (
@@ -76,8 +76,11 @@ class Finisher:
             with trio.CancelScope() as delivering:
                 for entry in entries:
                     await turns.take(DEBT_STEPS)
-                    debt = entry.debt = _debt_of(entry, delivering)
+                    debt = entry.debt = debt_of(entry, entry.transaction, delivering)
                     debts.append(debt)
+                    if entry.early is not None:
+                        debt.owed.difference_update(await entry.early.wait())
+                        entry.early = None
                 await self._markers.deliver(*debts)
                 for entry, debt in zip(entries, debts, strict=True):
                     await turns.take()
@@ -173,8 +176,8 @@ def _to_words(partitions: Collection[TopicIdPartition]) -> str:
     return f"{where} and {more} more" if more > 0 else where
 
 
-def _debt_of(entry: Entry, delivering: trio.CancelScope) -> Debt:
-    transaction = entry.transaction
+def debt_of(entry: Entry, transaction: TransactionMetadata, delivering: trio.CancelScope) -> Debt:
+    """Return the markers that the decision owes which `transaction` is, or is to be."""
     return Debt(
         transactional_id=entry.transactional_id,
         producer_id=transaction.producer_id,

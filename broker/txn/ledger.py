@@ -48,7 +48,8 @@ class Ledger:
 
     `on_decided` is called with the entries of each decision, which must be finished; it may not
     raise. `on_uncertain` is called with a partition that must be read anew. `is_by_tag` says
-    whether ids are kept where their tag hashes to.
+    whether ids are kept where their tag hashes to. `on_appended` is called with a decision of one
+    id as soon as it is in the log.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Ledger:
         on_decided: Callable[[Sequence[Entry]], None],
         on_uncertain: Callable[[int], None],
         is_by_tag: Callable[[], bool],
+        on_appended: Callable[[Entry, TransactionMetadata], None],
     ) -> None:
         self.deadlines: Final = TransactionDeadlines(clock, config)
         self._tenures: Final[Tenures[TransactionTenure]] = Tenures(
@@ -69,6 +71,7 @@ class Ledger:
         )
         self._config = config
         self._on_uncertain = on_uncertain
+        self._on_appended = on_appended
         self._is_by_tag = is_by_tag
 
     async def load(self, index: int) -> None:
@@ -204,6 +207,10 @@ class Ledger:
             # a crash leaves all of the decision or nothing.
             # plant half of a group is decided
             next_offset = tenure.append(batch_of(records), change)
+            if len(change) == 1:
+                ((entry, after),) = change.items()
+                if after.state.is_prepared:
+                    self._on_appended(entry, after)
             try:
                 await tenure.wait_committed(next_offset)
             except KafkaError:
@@ -241,15 +248,16 @@ class Ledger:
         """Handle a change that is in the log, and may be committed or not."""
         if tenure.is_over:
             return
-        first = next(iter(change.values()))
-        if first.state.is_prepared and first.decision_id is not None:
+        entry, first = next(iter(change.items()))
+        is_of_group = first.state.is_prepared and first.decision_id is not None
+        if is_of_group or entry.early is not None:
             # One of the members could go on (its time-out could abort it), and supersede its part
-            # of a decision that has survived.
+            # of a decision that has survived. So could an id whose markers are appended.
             # invariant transaction-groups 3: A decision that may have survived is never superseded:
             # if its append is neither durable nor refused, the tenure ends, and the partition is
             # read anew.
             # plant a decision of unknown outcome is superseded
-            index = self.partition_for(next(iter(change)).transactional_id)
+            index = self.partition_for(entry.transactional_id)
             self._tenures.unload(index)
             self._on_uncertain(index)
         else:

@@ -33,6 +33,7 @@ so a topic that was made anew gets no marker of a transaction that never wrote t
 
 import logging
 from collections import defaultdict, deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Final, Protocol
 from uuid import UUID
@@ -69,6 +70,13 @@ NOTHING_OWED: Final = frozenset(
 LOGGER: Final = logging.getLogger("odradek.txn")
 
 
+class EarlyMarkers(Protocol):
+    """Markers that were appended before their decision is durable."""
+
+    async def apply(self) -> Collection[TopicIdPartition]:
+        """Wait until they count, and return their partitions: those that took their marker."""
+
+
 class MarkerSender(Protocol):
     """The way to partition leaders: over TCP, or inside the process if this broker leads."""
 
@@ -82,6 +90,15 @@ class MarkerSender(Protocol):
         self, broker_id: int, request: WriteTxnMarkersRequest
     ) -> WriteTxnMarkersResponse:
         """Send a request and return the answer. Raises KafkaError if there was none."""
+
+    def append_early(
+        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
+    ) -> EarlyMarkers | None:
+        """Append markers in the turn in which their decision was appended.
+
+        The decision is the last record of a partition of `__transaction_state`, whose index and
+        leader epoch are given. Return None, with nothing appended, if they must wait for it.
+        """
 
     async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the markers of `producer_id` in `partition`.
@@ -298,20 +315,32 @@ async def _markers_of(owed: Owed) -> dict[int, WritableTxnMarker]:
     markers = {}
     for debt, by_topic in topics.items():
         await turns.take(MARKER_STEPS)
-        markers[debt.producer_id] = WritableTxnMarker(
-            producer_id=debt.producer_id,
-            producer_epoch=debt.producer_epoch,
-            transaction_result=debt.committed,
-            topics=tuple(
-                WritableTxnMarkerTopic(
-                    name=name, partition_indexes=tuple(indexes), topic_id=UUID(bytes=id_bytes)
-                )
-                for (name, id_bytes), indexes in by_topic.items()
-            ),
-            coordinator_epoch=debt.coordinator_epoch,
-            transaction_version=debt.transaction_version,
-        )
+        markers[debt.producer_id] = _marker(debt, by_topic)
     return markers
+
+
+def marker_of(debt: Debt) -> WritableTxnMarker:
+    """Return the marker for all partitions that are owed one. They are few."""
+    by_topic: dict[tuple[str, bytes], list[int]] = {}
+    for topic, partition, id_bytes in sorted(debt.owed):
+        by_topic.setdefault((topic, id_bytes), []).append(partition)
+    return _marker(debt, by_topic)
+
+
+def _marker(debt: Debt, by_topic: Mapping[tuple[str, bytes], Sequence[int]]) -> WritableTxnMarker:
+    return WritableTxnMarker(
+        producer_id=debt.producer_id,
+        producer_epoch=debt.producer_epoch,
+        transaction_result=debt.committed,
+        topics=tuple(
+            WritableTxnMarkerTopic(
+                name=name, partition_indexes=tuple(indexes), topic_id=UUID(bytes=id_bytes)
+            )
+            for (name, id_bytes), indexes in by_topic.items()
+        ),
+        coordinator_epoch=debt.coordinator_epoch,
+        transaction_version=debt.transaction_version,
+    )
 
 
 async def _note(owed: Owed, trouble: str) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 import trio
 
 from odradek.broker.environment.env import Clock
+from odradek.broker.txn.early_delivery import EarlyDelivery
 from odradek.broker.txn.events import Event, disconnect_event
 from odradek.broker.txn.expiry import abort_timed_out, remove_expired
 from odradek.broker.txn.finish import Finisher
@@ -19,7 +20,7 @@ from odradek.broker.txn.markers import MarkerSender
 from odradek.broker.txn.narrator import Narrator
 from odradek.broker.txn.steps import Steps
 from odradek.broker.txn.tenure import Entry
-from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch
+from odradek.broker.txn.transaction import BumpCause, ProducerIdAndEpoch, TransactionMetadata
 from odradek.broker.values.client_identity import ClientIdentity
 from odradek.protocol.errors import KafkaError
 
@@ -41,6 +42,7 @@ class CoordinatorTasks:
         self._nursery = nursery
         self._ledger = ledger
         self._steps = steps
+        self._early = EarlyDelivery(sender, ledger, nursery)
         self._finisher = Finisher(ledger, sender, clock, narrator, nursery)
         nursery.start_soon(narrator.run)
         nursery.start_soon(abort_timed_out, ledger, steps)
@@ -49,6 +51,10 @@ class CoordinatorTasks:
     def finish(self, entries: Sequence[Entry]) -> None:
         """Write the markers of a decision, which several ids may have, then Complete* records."""
         self._nursery.start_soon(self._finisher.finish, entries)
+
+    def mark_early(self, entry: Entry, decision: TransactionMetadata) -> None:
+        """Append the markers of a decision that was appended in this turn, if that is safe."""
+        entry.early = self._early.begin(entry, decision)
 
     def read_anew(self, partition_index: int) -> None:
         """Begin another tenure of a partition whose memory may lack what its log has."""

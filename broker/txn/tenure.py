@@ -20,6 +20,7 @@ from odradek.broker.coordination.tenure import LOG_ERRORS
 from odradek.broker.environment.env import Clock
 from odradek.broker.environment.work import Work
 from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.early import MarkersUnderWay
 from odradek.broker.txn.markers import Debt
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
@@ -52,9 +53,9 @@ class Entry:
     """One transactional id under one tenure.
 
     `transaction` is the durable metadata, which requests see. `pending` is the metadata that is
-    being made durable. `debt` has the markers that a decided transaction still owes. `expires_at`
-    is a time of trio's clock, infinity for none. `clock` is that of its transaction group, if it is
-    in one.
+    being made durable. `debt` has the markers that a decided transaction still owes. `early` are
+    those that were appended with its decision. `expires_at` is a time of trio's clock, infinity for
+    none. `clock` is that of its transaction group, if it is in one.
     """
 
     __slots__ = (
@@ -62,6 +63,7 @@ class Entry:
         "_timeout_at",
         "clock",
         "debt",
+        "early",
         "expires_at",
         "pending",
         "size_bytes",
@@ -83,6 +85,7 @@ class Entry:
         self.transaction = transaction
         self.pending: TransactionMetadata | None = None
         self.debt: Debt | None = None
+        self.early: MarkersUnderWay | None = None
         self.size_bytes = 0
         """The size that its tenure has counted for it."""
         self._timeout_at = inf
@@ -103,6 +106,18 @@ class Entry:
     def time_out_at(self, time: float) -> None:
         """Set the time-out. For a member of a group it is the earliest time."""
         self._timeout_at = time
+
+    @property
+    def for_leaders(self) -> TransactionMetadata:
+        """The transaction as leaders may act on it.
+
+        A decision that is being made durable counts, if its markers are appended: what came to a
+        partition behind its marker would open the transaction again.
+        """
+        # invariant admission 1
+        # plant a batch gets into a transaction behind its marker
+        is_marked = self.early is not None and self.pending is not None
+        return self.pending if is_marked and self.pending is not None else self.transaction
 
     @property
     def is_new(self) -> bool:

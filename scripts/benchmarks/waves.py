@@ -46,9 +46,7 @@ QUICK_MANY: Final = 15
 SETTLE_SECONDS: Final = 2.0
 """The end of the last transaction goes on after its client has been answered."""
 CALLS: Final = "fdatasync,fsync"
-TOPIC_LOG: Final = (
-    r"[^<>\n]*/(?:(?!__cluster_metadata-)[^/<>\n]+-\d+/\d+\.log|journal-[ab])"
-)
+TOPIC_LOG: Final = r"[^<>\n]*/(?:(?!__cluster_metadata-)[^/<>\n]+-\d+/\d+\.log|journal-[ab])"
 JOURNAL: Final = {"log.flush": "journal"}
 BY_STRACE: Final = re.compile(
     rf"^\d+ +([\d.]+) (?:fdatasync|fsync)\(\d+<{TOPIC_LOG}>", re.MULTILINE

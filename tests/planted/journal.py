@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
+EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
 
 JOURNAL_BUGS: Final = (
     Planted(
@@ -55,5 +56,57 @@ JOURNAL_BUGS: Final = (
         old='content is None or content["format"] < JOURNAL_FORMAT',
         new="False",
         tests=(f"{JOURNAL}a_version_without_a_journal_refuses_the_directory",),
+    ),
+    Planted(
+        bug="a marker comes into the journal before its decision",
+        where="Maintenance.precedent",
+        old="if not self.flusher.give_now():",
+        new="if False:",
+        tests=(f"{EARLY}a_decision_and_its_markers_share_one_write_and_one_flush_of_the_journal",),
+    ),
+    Planted(
+        bug="a checkpoint vouches for a marker whose decision is not durable",
+        where="LogSaver.save",
+        old="if not precedent.is_durable():",
+        new="if False:",
+        tests=(f"{EARLY}a_marker_does_not_count_without_its_decision",),
+    ),
+    Planted(
+        bug="a marker without a checkpoint below it is written before its decision is durable",
+        where="may_follow",
+        old="leader.log.saver.has_checkpoint",
+        new="True",
+        tests=(f"{EARLY}markers_wait_for_their_decision_if",),
+    ),
+    Planted(
+        bug="a batch gets into a transaction behind its marker",
+        where="Entry.for_leaders",
+        old="self.early is not None",
+        new="False",
+        tests=(f"{EARLY}a_batch_behind_an_early_marker_is_not_let_into_its_transaction",),
+    ),
+    Planted(
+        bug="an id decides anew although its markers may count",
+        where="Ledger._on_doubt",
+        old="entry.early is not None",
+        new="False",
+        tests=(f"{EARLY}a_decision_of_unknown_outcome_with_early_markers_is_read_anew",),
+    ),
+    Planted(
+        bug="a follower joins with a marker whose decision may be lost",
+        where="joining",
+        old="if leader.log.saver.has_precedents:",
+        new="if False:",
+        tests=(f"{EARLY}no_follower_joins_while_a_marker_waits_for_its_decision",),
+    ),
+    Planted(
+        bug="after a kill a marker is on disk before its decision",
+        where="LocalTopicLogs.open_all",
+        old="(True, False)",
+        new="(False, True)",
+        tests=(
+            "tests/broker/cluster/test_topic_logs.py::test_after_a_kill_decisions_are_on_disk_"
+            "before_any_marker",
+        ),
     ),
 )

@@ -25,6 +25,7 @@ from odradek.broker.storage.log import Log
 from odradek.broker.storage.retention import expired_count
 from odradek.broker.storage.segment import Segment
 from odradek.broker.storage.truncation import start_anew, truncate
+from odradek.broker.values.precedent import Precedent
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import INTERNAL_TOPICS
@@ -90,6 +91,23 @@ class Maintenance:
         await self.log.saver.save(to_save)
         if self.log.has_deleted_on_disk:
             await self.log.remove_deleted()
+
+    def precedent(self) -> Precedent | None:
+        """Return the last append as what markers may follow before it is durable.
+
+        Return None if they must wait for it, because the journal has not got it.
+        """
+        log = self.log
+        next_offset, cut_count = log.log_end_offset, log.cut_count
+        if not self.flusher.give_now():
+            return None
+
+        def is_durable() -> bool:
+            if log.is_deleted or log.cut_count != cut_count:
+                return True
+            return max(log.unflushed.durable_offset, log.saver.saved_end_offset) >= next_offset
+
+        return Precedent(name=log.name, is_durable=is_durable, save=self.checkpoint)
 
     # throwing away
 

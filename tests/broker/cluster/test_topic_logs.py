@@ -26,6 +26,7 @@ from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.membership.roles import Roles
 from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.storage.config import FlushPolicy
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
@@ -72,11 +73,11 @@ class Node:
         self.controller, self.coordinators = controller, coordinators
 
     @classmethod
-    async def start(cls, disk: FakeDisk) -> "Node":
-        rng, config = random.Random(1), BrokerConfig()
+    async def start(cls, disk: FakeDisk, flush: FlushPolicy = FlushPolicy.ACK) -> "Node":
+        rng, config = random.Random(1), BrokerConfig(log_flush=flush)
         meta = await EmbeddedStore.open(disk, "/data")
         metadata = await metadata_of(meta, rng)
-        partitions = Partitions(disk=disk, directory="/data", clock=FakeClock())
+        partitions = Partitions(disk=disk, directory="/data", clock=FakeClock(), flush=flush)
         settings = LiveConfig(config)
         settings.take(metadata.image.broker_configs)
         made_logs = await MadeLogs.load(meta, HERE.node_id, metadata.image)
@@ -412,3 +413,26 @@ async def test_nothing_is_acknowledged_before_it_is_noted_that_its_log_was_made(
         assert partition.high_watermark == 0
         await node.note_made()
     assert partition.high_watermark == 1
+
+
+async def test_after_a_kill_decisions_are_on_disk_before_any_marker() -> None:
+    """With a journal both may be in the page cache only, and the power may go off next."""
+    disk = FakeDisk()
+    disk.mkdir("/data")
+    disk.make_durable()
+    node = await Node.start(disk, FlushPolicy.JOURNAL)
+    await node.cluster.create_topic(WantedTopic(name="a", partition_count=2))
+    await node.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
+    for partition in node.partitions:
+        append_records(partition, [Record(key=None, value=b"x", timestamp_ms=0)])
+    disk.kill()
+    before = len(disk.journal)
+    await Node.start(disk, FlushPolicy.JOURNAL)
+    opened = disk.journal[before:]
+    saved = [
+        n for n, each in enumerate(opened) if each.startswith("rename") and "checkpoint" in each
+    ]
+    of_decisions = [n for n in saved if TRANSACTION_STATE_TOPIC in opened[n]]
+    others = [n for n, each in enumerate(opened) if "/data/a-" in each]
+    assert of_decisions
+    assert max(of_decisions) < min(others)

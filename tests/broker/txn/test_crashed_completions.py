@@ -74,28 +74,35 @@ def _new(marker: Marker) -> NewMarker:
 class Lives:
     """A machine with one broker: what it has acknowledged, over all its lives."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, config: LogConfig | None = None, markers: type[RealMarkers] = RealMarkers
+    ) -> None:
+        self.config = config or LogConfig()
+        self._new_markers = markers
         self.disk = FakeDisk()
         self.clock = FakeClock()
         self.meta = FakeMetaStore()
         self.meta.put({PRODUCER_IDS_KEY: b"1000"})
         self.leader_epoch = -1
         self.acknowledged: set[str] = set()
+        self.transaction_count = 0
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
         self.leader_epoch += 1
-        self.partitions = Partitions(disk=self.disk, directory=DIRECTORY, clock=self.clock)
+        self.partitions = Partitions(
+            disk=self.disk, directory=DIRECTORY, clock=self.clock, flush=self.config.flush
+        )
         for topic, topic_id, index in (
             (TRANSACTION_STATE_TOPIC, STATE_ID, 0),
             (P0.topic, REFUNDS_ID, P0.partition),
             (P1.topic, REFUNDS_ID, P1.partition),
         ):
             await self.partitions.open(
-                topic, topic_id, index, LogConfig(), leader_epoch=self.leader_epoch
+                topic, topic_id, index, self.config, leader_epoch=self.leader_epoch
             )
         await self.partitions.run_notes.on_all_open()
-        self.markers = RealMarkers(self.partitions)
+        self.markers = self._new_markers(self.partitions)
         self.coordinator = TransactionCoordinator(
             state_partitions=StateTopic(self.partitions, TRANSACTION_STATE_TOPIC),
             producer_ids=ProducerIds(self.meta),
@@ -119,24 +126,30 @@ class Lives:
         )
         return answer.producer
 
+    async def add(self, who: ProducerIdAndEpoch, version: int = 2) -> None:
+        await self.coordinator.add_partitions(
+            transactional_id=ID, producer=who, partitions=(P0, P1), transaction_version=version
+        )
+
+    def batch_of(self, who: ProducerIdAndEpoch, value: str, sequence: int = 0) -> memoryview:
+        return batch(
+            value,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+
     async def transact(self, version: int) -> None:
         """Commit transactions of two partitions, each as soon as the one before is answered."""
         who = await self.init()
         sequence = 0
-        for number in range(TRANSACTIONS):
-            await self.coordinator.add_partitions(
-                transactional_id=ID, producer=who, partitions=(P0, P1), transaction_version=version
-            )
+        for _ in range(TRANSACTIONS):
+            number, self.transaction_count = self.transaction_count, self.transaction_count + 1
+            await self.add(who, version)
             for index in range(2):
                 self.leader(index).append_from_client(
-                    batch(
-                        f"{number}",
-                        producer_id=who.producer_id,
-                        producer_epoch=who.producer_epoch,
-                        base_sequence=sequence,
-                        is_transactional=True,
-                    ),
-                    transaction_version=version,
+                    self.batch_of(who, f"{number}", sequence), transaction_version=version
                 )
             sequence += 1
             for index in range(2):

@@ -15,12 +15,14 @@ import trio.testing
 
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
+from odradek.broker.txn.markers import EarlyMarkers
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.broker.txn.store import decode, encode
 from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, TransactionMetadata
 from odradek.broker.values.client_identity import ClientIdentity
 from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.apis.txn import (
+    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
@@ -120,6 +122,11 @@ class FakeMarkers:
             self.lost_answers -= 1
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
+
+    def append_early(
+        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
+    ) -> EarlyMarkers | None:
+        return None
 
     async def is_gone(self, partition: TopicIdPartition) -> bool:
         return partition in self.deleted

@@ -1,0 +1,27 @@
+"""A record that must be durable before the records that follow from it may count.
+
+With `log.flush=journal` the markers of a decision are appended before the decision is durable, if
+this broker has the only replica of every log that is concerned. The journal gets the decision
+first. It is written from front to back, and its order is the order of recovery, so a marker in it
+never counts without its decision.
+
+A checkpoint vouches for its log without the journal. So the checkpoint of a log with such a marker
+waits for the decision, which is its precedent. A precedent that the journal cannot take for now, as
+it has no room, becomes durable by a checkpoint of its own log. No chain or circle of logs comes
+from this: a log that has decisions has no such markers.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from odradek.late import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precedent:
+    """A record that others follow. `name` is that of its log."""
+
+    name: str
+    is_durable: Callable[[], bool]
+    """Return True if the record is durable, or can hold back nothing any more."""
+    save: Callable[[], Awaitable[None]]
+    """Make it durable by a checkpoint of its log. Raises KafkaError, OSError."""
