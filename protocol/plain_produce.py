@@ -8,7 +8,7 @@ build. tests/protocol/test_plain_produce.py compares the two over all versions.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol.apis.produce import PRODUCE
@@ -37,12 +37,8 @@ _PARTITION: Final = {
 }
 
 
-class Part(NamedTuple):
-    """The records for one partition. `topic` is the topic's name in UTF-8, or its id."""
-
-    topic: bytes
-    partition: int
-    records: memoryview
+Place = tuple[bytes, int]
+"""A topic, by its name in UTF-8 or by its id, and a partition."""
 
 
 class PlainProduce(NamedTuple):
@@ -53,7 +49,9 @@ class PlainProduce(NamedTuple):
     client_id: bytes | None
     acks: int
     timeout_ms: int
-    parts: list[Part]
+    places: list[Place]
+    records: list[memoryview]
+    """The records for each place."""
 
 
 def scan(frame: memoryview) -> PlainProduce | None:
@@ -80,37 +78,44 @@ def scan(frame: memoryview) -> PlainProduce | None:
                 return None
             at += 2
         acks, timeout_ms = _ACKS.unpack_from(frame, at)
-        read = _flexible_parts if version >= FLEXIBLE_FROM else _old_parts
-        parts = read(frame, at + _ACKS.size, version)
+        at += _ACKS.size
+        places: list[Place] = []
+        records: list[memoryview] = []
+        if version < FLEXIBLE_FROM:
+            is_plain = _read_old(frame, at, places, records)
+        else:
+            is_plain = _read_flexible(frame, at, version, places, records)
     except (struct.error, IndexError):
         return None
-    if parts is None:
+    if not is_plain:
         return None
-    return PlainProduce(version, correlation_id, client_id, acks, timeout_ms, parts)
+    return PlainProduce(version, correlation_id, client_id, acks, timeout_ms, places, records)
 
 
-def _flexible_parts(frame: memoryview, at: int, version: int) -> list[Part] | None:
+def _read_flexible(
+    frame: memoryview, at: int, version: int, places: list[Place], records: list[memoryview]
+) -> bool:
+    """Read places and records from `at` on. Return False if they have not the plain form."""
     has_ids = version >= TOPIC_IDS_FROM
-    parts: list[Part] = []
     topics = frame[at] - 1
     at += 1
     if not 0 < topics <= PARTS_MAX:
-        return None
+        return False
     for _ in range(topics):
         size_bytes = ID_BYTES
         if not has_ids:
             size_bytes = frame[at] - 1
             at += 1
             if not 0 <= size_bytes < 0x7F:
-                return None
+                return False
         topic = bytes(frame[at : at + size_bytes])
         at += size_bytes
         count = frame[at] - 1
         at += 1
-        if not 0 < count <= PARTS_MAX - len(parts):
-            return None
-        if any(topic == before.topic for before in parts):
-            return None
+        if not 0 < count <= PARTS_MAX - len(places):
+            return False
+        if places and any(topic == before for before, _ in places):
+            return False
         for _ in range(count):
             (index,) = _INT32.unpack_from(frame, at)
             at += _INT32.size
@@ -123,68 +128,69 @@ def _flexible_parts(frame: memoryview, at: int, version: int) -> list[Part] | No
                     break
                 shift += 7
                 if shift == 7 * VARINT_BYTES:
-                    return None
+                    return False
             end = at + size_bytes - 1
             if end < at or frame[end]:  # null, or tags behind the records
-                return None
-            parts.append(Part(topic, index, frame[at:end]))
+                return False
+            places.append((topic, index))
+            records.append(frame[at:end])
             at = end + 1
         if frame[at]:
-            return None
+            return False
         at += 1
-    if at + 1 != len(frame) or frame[at]:
-        return None
-    return parts
+    return at + 1 == len(frame) and not frame[at]
 
 
-def _old_parts(frame: memoryview, at: int, _version: int) -> list[Part] | None:
-    parts: list[Part] = []
+def _read_old(frame: memoryview, at: int, places: list[Place], records: list[memoryview]) -> bool:
+    """As `_read_flexible`, in the versions before."""
     (topics,) = _INT32.unpack_from(frame, at)
     at += _INT32.size
     if not 0 < topics <= PARTS_MAX:
-        return None
+        return False
     for _ in range(topics):
         (size_bytes,) = _INT16.unpack_from(frame, at)
         at += _INT16.size
         if size_bytes < 0:
-            return None
+            return False
         topic = bytes(frame[at : at + size_bytes])
         at += size_bytes
         (count,) = _INT32.unpack_from(frame, at)
         at += _INT32.size
-        if not 0 < count <= PARTS_MAX - len(parts):
-            return None
-        if any(topic == before.topic for before in parts):
-            return None
+        if not 0 < count <= PARTS_MAX - len(places):
+            return False
+        if any(topic == before for before, _ in places):
+            return False
         for _ in range(count):
             (index,) = _INT32.unpack_from(frame, at)
             (size_bytes,) = _INT32.unpack_from(frame, at + 4)
             at += 8
             if size_bytes < 0:
-                return None
-            parts.append(Part(topic, index, frame[at : at + size_bytes]))
+                return False
+            places.append((topic, index))
+            records.append(frame[at : at + size_bytes])
             at += size_bytes
-    return parts if at == len(frame) else None
+    return at == len(frame)
 
 
 class Stored(NamedTuple):
-    """The part of an answer for one partition."""
+    """The part of an answer for one place."""
 
-    topic: bytes
-    partition: int
     base_offset: int
     log_start_offset: int
+    append_time_ms: int = NO_APPEND_TIME
 
 
-def answer(version: int, correlation_id: int, stored: Sequence[Stored]) -> bytearray:
+def answer(
+    version: int, correlation_id: int, places: Sequence[Place], stored: Iterable[Stored]
+) -> bytearray:
     """Return the frame, with its length, that answers a plain request whose records are stored.
 
-    The partitions of a topic follow each other.
+    The places are those of `PlainProduce`, and there is a `Stored` for each.
     """
     is_flexible = version >= FLEXIBLE_FROM
-    topics: dict[bytes, list[Stored]] = {}
-    for each in stored:
-        topics.setdefault(each.topic, []).append(each)
+    topics: dict[bytes, list[tuple[int, Stored]]] = {}
+    for (topic, partition), each in zip(places, stored, strict=True):
+        topics.setdefault(topic, []).append((partition, each))
     out = bytearray(_ANSWER_HEAD.pack(0, correlation_id))
     if is_flexible:
         out.append(0)
@@ -201,8 +207,8 @@ def answer(version: int, correlation_id: int, stored: Sequence[Stored]) -> bytea
             out.append(len(parts) + 1)
         else:
             out += _INT32.pack(len(parts))
-        for part in parts:
-            _add_partition(out, version, part)
+        for partition, each in parts:
+            _add_partition(out, version, partition, each)
         if is_flexible:
             out.append(0)
     out += b"\0\0\0\0\0" if is_flexible else b"\0\0\0\0"  # not throttled; no tags
@@ -210,13 +216,13 @@ def answer(version: int, correlation_id: int, stored: Sequence[Stored]) -> bytea
     return out
 
 
-def _add_partition(out: bytearray, version: int, part: Stored) -> None:
-    _, index, base_offset, log_start_offset = part
+def _add_partition(out: bytearray, version: int, index: int, stored: Stored) -> None:
+    base_offset, log_start_offset, time_ms = stored
     if version >= FLEXIBLE_FROM:
-        out += _PARTITION[9].pack(index, 0, base_offset, NO_APPEND_TIME, log_start_offset, 1, 0, 0)
+        out += _PARTITION[9].pack(index, 0, base_offset, time_ms, log_start_offset, 1, 0, 0)
     elif version >= 8:
-        out += _PARTITION[8].pack(index, 0, base_offset, NO_APPEND_TIME, log_start_offset, 0, -1)
+        out += _PARTITION[8].pack(index, 0, base_offset, time_ms, log_start_offset, 0, -1)
     elif version >= 5:
-        out += _PARTITION[5].pack(index, 0, base_offset, NO_APPEND_TIME, log_start_offset)
+        out += _PARTITION[5].pack(index, 0, base_offset, time_ms, log_start_offset)
     else:
-        out += _PARTITION[3].pack(index, 0, base_offset, NO_APPEND_TIME)
+        out += _PARTITION[3].pack(index, 0, base_offset, time_ms)

@@ -150,7 +150,7 @@ class Leader:
         return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
 
     def append_together(
-        self, batches: Sequence[memoryview], headers: Sequence[BatchHeader]
+        self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], now_ms: int
     ) -> list[int | KafkaError]:
         """Append good batches of producers, in their order, by one write if that can be.
 
@@ -158,8 +158,11 @@ class Leader:
         that follow. The caller has checked them in this turn of the loop, as `append_from_client`
         does (`lane.py`).
         """
-        log, now_ms = self.log, self._clock.wall_ms()
-        offsets: list[int | KafkaError] = []
+        log, offsets = self.log, list[int | KafkaError]()
+        if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            for batch in batches:
+                set_append_time(batch, now_ms)
+            headers = [header._replace(max_timestamp=now_ms) for header in headers]
         try:
             first = log.append_together(
                 batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms
@@ -354,12 +357,12 @@ class Leader:
 
     def has_committed(self, appended: Appended, *, by_all: bool = True) -> bool:
         """Return True if a batch counts: below the high watermark, or else on this disk alone."""
-        end = self.marks.high_watermark if by_all else self.marks.own_offset
-        return end > appended.last_offset and not self.is_over
+        return self.counts_below(appended.last_offset + 1, by_all=by_all)
 
-    def counts_below(self, next_offset: int) -> bool:
-        """Return True if everything below `next_offset` is below the high watermark."""
-        return self.marks.high_watermark >= next_offset and not self.is_over
+    def counts_below(self, next_offset: int, *, by_all: bool = True) -> bool:
+        """Return True if everything below an offset counts, as `has_committed` has it."""
+        end = self.marks.high_watermark if by_all else self.marks.own_offset
+        return end >= next_offset and not self.is_over
 
     def _is_decided(self, next_offset: int) -> bool:
         """Return True if waiting for `next_offset` is of no use any more."""

@@ -174,7 +174,7 @@ class Partition:
 
     def _on_flushed(self) -> None:
         """Take the result of an fsync, which may have failed."""
-        self.maintenance.keep_flushing()  # first, as a thread is quicker than those that wait
+        self.maintenance.on_flushed()
         self.update_visible()
 
     async def wait_flushed(self, next_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks that wait for the high watermark of one partition, each for one offset."""
+"""Callbacks of one partition that wait until what is below an offset counts, or is on disk."""
 
 from collections import deque
 from collections.abc import Callable

@@ -310,6 +310,9 @@ class ClientConnection(Allowance):
 
     async def _read_requests(self) -> None:
         while not self._is_stopping:
+            if self._pending.is_full:
+                await self._pending.room()
+                continue
             frame = self._receiver.next_frame()
             if frame is not None:
                 # The client reads no answer, and the pool is used up. Another request would add an
@@ -357,7 +360,7 @@ class ClientConnection(Allowance):
                 size_bytes += reserved_bytes
             else:
                 answer = await self._built(request, answer, reserved_bytes)
-            await self._pending.add(PendingAnswer(request, answer, size_bytes))
+            self._pending.add(PendingAnswer(request, answer, size_bytes))
         else:
             await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
         self._messages.forget_objects()

@@ -44,7 +44,7 @@ from odradek.protocol.apis.produce import (
 from odradek.protocol.batch import BatchHeader, Codec, TimestampType, is_next_sequence
 from odradek.protocol.connection import Request
 from odradek.protocol.errors import KafkaError, ProtocolError
-from odradek.protocol.plain_produce import Part, PlainProduce, Stored
+from odradek.protocol.plain_produce import Place, PlainProduce, Stored
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ACKS_LEADER: Final = 1
@@ -89,31 +89,75 @@ class Countdown:
 
 
 @dataclass(slots=True, eq=False)
+class Group:
+    """The batches that a turn takes for one partition, and what becomes of them."""
+
+    leader: Leader
+    batches: list[memoryview] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    waiting_for_all: list[Countdown] = field(default_factory=list)
+    """Of requests whose records count when all in-sync replicas have them."""
+    waiting_for_one: list[Countdown] = field(default_factory=list)
+    """Of requests whose records count when this broker has them (acks=1, with followers)."""
+    latest: dict[int, BatchHeader] = field(default_factory=dict)
+    """The last batch of each producer."""
+    offsets: list[int | KafkaError] = field(default_factory=list)
+    """Of each batch the base offset, or why it was not appended."""
+    log_start_offset: int = -1
+    append_time_ms: int = plain_produce.NO_APPEND_TIME
+
+    def append(self, now_ms: int) -> None:
+        """Append the batches, which is the end of their memory: it is another's after the turn."""
+        log = self.leader.log
+        self.offsets = self.leader.append_together(self.batches, self.headers, now_ms)
+        self.batches.clear()
+        self.latest.clear()
+        self.log_start_offset = log.log_start_offset
+        if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            self.append_time_ms = now_ms
+
+    def call_when_decided(self) -> None:
+        """Count down for each request as soon as its batch counts, or cannot any more."""
+        for_all, for_one = _Decided(self.waiting_for_all), _Decided(self.waiting_for_one)
+        if isinstance(self.offsets[-1], KafkaError):  # the writers of the connections answer now
+            for_all()
+            for_one()
+            return
+        if self.waiting_for_all:
+            self.leader.call_when_committed(for_all)
+        if self.waiting_for_one:
+            self.leader.maintenance.call_when_flushed(for_one)
+
+
+@dataclass(slots=True, eq=False)
 class Taken:
     """A request that the lane has taken, and its answer."""
 
     asking: Asking
     request: Request
     plain: PlainProduce
-    leaders: list[Leader]
-    headers: list[BatchHeader]
+    groups: list[Group]
+    """The group of each batch."""
+    numbers: list[int]
+    """The number of each batch in its group."""
+    by_all: bool
+    """See `Batch.by_all`."""
     deadline: float
     countdown: Countdown
-    offsets: list[int | KafkaError] = field(default_factory=list)
-    """Of each part the base offset, or why it was not appended."""
-    log_starts: list[int] = field(default_factory=list)
 
     def frame_now(self) -> bytearray | None:
         """Return the frame that answers, None if `finish` must."""
         stored = []
-        for number, part in enumerate(self.plain.parts):
-            base_offset, leader = self.offsets[number], self.leaders[number]
-            if isinstance(base_offset, KafkaError) or not leader.counts_below(
-                base_offset + self.headers[number].last_offset_delta + 1
-            ):
+        for group, number in zip(self.groups, self.numbers, strict=True):
+            base_offset, leader = group.offsets[number], group.leader
+            if isinstance(base_offset, KafkaError):
                 return None
-            stored.append(Stored(part.topic, part.partition, base_offset, self.log_starts[number]))
-        return plain_produce.answer(self.plain.version, self.plain.correlation_id, stored)
+            next_offset = base_offset + group.headers[number].last_offset_delta + 1
+            if not leader.counts_below(next_offset, by_all=self.by_all):
+                return None
+            stored.append(Stored(base_offset, group.log_start_offset, group.append_time_ms))
+        plain = self.plain
+        return plain_produce.answer(plain.version, plain.correlation_id, plain.places, stored)
 
     async def finish(self) -> ProduceResponse:
         """Return the answer as for a Produce that the lane did not take."""
@@ -121,17 +165,23 @@ class Taken:
         from odradek.broker.api.produce import answer_in_time
 
         context = self.asking.context_of(self.request)
-        batches = [self._batch(number) for number in range(len(self.leaders))]
+        batches = [
+            self._batch(index, group, number)
+            for (_, index), group, number in zip(
+                self.plain.places, self.groups, self.numbers, strict=True
+            )
+        ]
         return await answer_in_time(context, self._produce(), batches, self.deadline)
 
-    def _batch(self, number: int) -> Batch:
-        leader, header, offset = self.leaders[number], self.headers[number], self.offsets[number]
+    def _batch(self, index: int, group: Group, number: int) -> Batch:
+        leader, header, offset = group.leader, group.headers[number], group.offsets[number]
         batch = Batch(
             topic=leader.by_id.topic,
-            index=self.plain.parts[number].partition,
+            index=index,
             records=NO_RECORDS,
             header=header,
             leader=leader,
+            by_all=self.by_all,
         )
         if isinstance(offset, KafkaError):
             batch.error = offset
@@ -139,17 +189,17 @@ class Taken:
             batch.appended = Appended(
                 base_offset=offset,
                 last_offset=offset + header.last_offset_delta,
-                log_append_time_ms=plain_produce.NO_APPEND_TIME,
-                log_start_offset=self.log_starts[number],
+                log_append_time_ms=group.append_time_ms,
+                log_start_offset=group.log_start_offset,
                 leader_epoch=leader.leader_epoch,
             )
         return batch
 
     def _produce(self) -> ProduceRequest:
         plain = self.plain
-        topics: dict[bytes, list[Part]] = {}
-        for part in plain.parts:
-            topics.setdefault(part.topic, []).append(part)
+        topics: dict[bytes, list[int]] = {}
+        for topic, index in plain.places:
+            topics.setdefault(topic, []).append(index)
         has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
         return ProduceRequest(
             acks=plain.acks,
@@ -158,24 +208,12 @@ class Taken:
                 TopicProduceData(
                     **({"topic_id": UUID(bytes=topic)} if has_ids else {"name": topic.decode()}),
                     partition_data=tuple(
-                        PartitionProduceData(index=part.partition, records=None) for part in parts
+                        PartitionProduceData(index=index, records=None) for index in indexes
                     ),
                 )
-                for topic, parts in topics.items()
+                for topic, indexes in topics.items()
             ),
         )
-
-
-@dataclass(slots=True, eq=False)
-class _Group:
-    """The batches that a turn has taken for one partition."""
-
-    batches: list[memoryview] = field(default_factory=list)
-    headers: list[BatchHeader] = field(default_factory=list)
-    takens: list[tuple[Taken, int]] = field(default_factory=list)
-    """Of each batch the request, and its number among the parts of that."""
-    latest: dict[int, BatchHeader] = field(default_factory=dict)
-    """The last batch of each producer."""
 
 
 class Lane:
@@ -184,8 +222,8 @@ class Lane:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._image: object = None
-        self._leaders: dict[tuple[bytes, int, bool], Leader] = {}
-        self._groups: dict[Leader, _Group] = {}
+        self._leaders: dict[tuple[Place, bool], Leader] = {}
+        self._groups: dict[Leader, Group] = {}
         self._now_ms: int | None = None
 
     def take(self, asking: Asking, frame: memoryview) -> Taken | None:
@@ -193,97 +231,103 @@ class Lane:
         plain = plain_produce.scan(frame)
         if plain is None or plain.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
-        leaders: list[Leader] = []
+        groups: list[Group] = []
         headers: list[BatchHeader] = []
         try:
             api = asking.apis.get(PRODUCE.key)
             if api is None or not api.has(plain.version):
                 return None
             client_id = None if plain.client_id is None else plain.client_id.decode()
-            for part in plain.parts:
-                leader = self._leader(part, plain)
-                if leader is None or leader in leaders:
+            for place, records in zip(plain.places, plain.records, strict=True):
+                group = self._group(place, plain)
+                if group is None or group in groups:
                     return None
-                header = self._check(leader, part, plain)
+                header = self._check(group, records, plain)
                 if header is None:
                     return None
-                leaders.append(leader)
+                groups.append(group)
                 headers.append(header)
         except (KafkaError, ProtocolError, UnicodeDecodeError):
             return None  # the connection's task meets it again, and answers
-        request = Request(api, plain.version, plain.correlation_id, client_id, None)
+        by_all = _waits_for_all(plain, groups)
+        if by_all is None:
+            return None
         taken = Taken(
             asking=asking,
-            request=request,
+            request=Request(api, plain.version, plain.correlation_id, client_id, None),
             plain=plain,
-            leaders=leaders,
-            headers=headers,
+            groups=groups,
+            numbers=[len(group.batches) for group in groups],
+            by_all=by_all,
             deadline=deadline_of(plain.timeout_ms),
-            countdown=Countdown(len(leaders)),
+            countdown=Countdown(len(groups)),
         )
-        self._add(taken)
+        self._add(taken, headers)
         return taken
 
-    def _add(self, taken: Taken) -> None:
-        count = len(taken.leaders)
-        taken.offsets, taken.log_starts = [0] * count, [0] * count
-        for number, leader in enumerate(taken.leaders):
-            group = self._groups.get(leader)
-            if group is None:
-                group = self._groups[leader] = _Group()
-            header = taken.headers[number]
-            group.batches.append(taken.plain.parts[number].records)
+    def _add(self, taken: Taken, headers: list[BatchHeader]) -> None:
+        for group, header, records in zip(taken.groups, headers, taken.plain.records, strict=True):
+            group.batches.append(records)
             group.headers.append(header)
-            group.takens.append((taken, number))
+            waiting = group.waiting_for_all if taken.by_all else group.waiting_for_one
+            waiting.append(taken.countdown)
             if header.producer_id >= 0:
                 group.latest[header.producer_id] = header
+        taken.plain.records.clear()
 
-    def _leader(self, part: Part, plain: PlainProduce) -> Leader | None:
-        """Return the leader of a partition if the lane may append there. Raises KafkaError."""
+    def _group(self, place: Place, plain: PlainProduce) -> Group | None:
+        """Return the group of a partition if the lane may append there. Raises KafkaError."""
+        leader = self._leader(place, plain)
+        if leader is None:
+            return None
+        config = leader.log.config
+        if config.is_compacted or config.compression is not None:
+            return None
+        if plain.acks == ACKS_ALL or leader.view.is_alone:
+            leader.check_in_sync()
+        else:
+            leader.check()
+        group = self._groups.get(leader)
+        if group is None:
+            group = self._groups[leader] = Group(leader)
+        return group
+
+    def _leader(self, place: Place, plain: PlainProduce) -> Leader | None:
+        """Return the leader of a partition of a client's topic. Raises KafkaError."""
         image = self._core.cluster.image
         if image is not self._image or len(self._leaders) >= LEADERS_MAX:
             self._image = image
             self._leaders.clear()
         has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
-        key = part.topic, part.partition, has_ids
-        leader = self._leaders.get(key)
+        leader = self._leaders.get((place, has_ids))
         if leader is None or leader.is_over:
+            topic_bytes, index = place
             if has_ids:
-                topic = image.topic_by_id(UUID(bytes=part.topic))
+                topic = image.topic_by_id(UUID(bytes=topic_bytes))
                 name = None if topic is None else topic.name
             else:
-                name = part.topic.decode()
+                name = topic_bytes.decode()
             if name is None or name in INTERNAL_TOPICS:
                 return None
-            leader = self._core.partitions.leader(name, part.partition)
+            leader = self._core.partitions.leader(name, index)
             # A topic made anew leads under its name before the image that names it is current.
-            if has_ids and leader.log.topic_id.bytes != part.topic:
+            if has_ids and leader.log.topic_id.bytes != topic_bytes:
                 return None
-            self._leaders[key] = leader
-        config = leader.log.config
-        if (
-            config.is_compacted
-            or config.compression is not None
-            or config.message_timestamp_type is not TimestampType.CREATE_TIME
-            or (plain.acks != ACKS_ALL and not leader.view.is_alone)
-        ):
-            return None
-        leader.check_in_sync()
+            self._leaders[place, has_ids] = leader
         return leader
 
-    def _check(self, leader: Leader, part: Part, plain: PlainProduce) -> BatchHeader | None:
+    def _check(self, group: Group, records: memoryview, plain: PlainProduce) -> BatchHeader | None:
         """Return the header of a batch that may be appended. None or KafkaError: it may not."""
-        log = leader.log
+        log = group.leader.log
         now_ms = self._now_ms
         if now_ms is None:
             now_ms = self._now_ms = self._core.clock.wall_ms()
-        header = check_client_batch(part.records, log.config, now_ms)
+        header = check_client_batch(records, log.config, now_ms)
         if header.is_transactional or (plain.version < ZSTD_FROM and header.codec == Codec.ZSTD):
             return None
         if header.producer_id < 0:
             return header
-        group = self._groups.get(leader)
-        before = None if group is None else group.latest.get(header.producer_id)
+        before = group.latest.get(header.producer_id)
         if before is None:
             # A new producer may need the room of another one; a repeat is not appended.
             if header.producer_id not in log.producers.entries:
@@ -296,23 +340,23 @@ class Lane:
 
     def end_turn(self) -> None:
         """Append what was taken since the last call, and answer it once it counts."""
-        self._now_ms = None
+        now_ms, self._now_ms = self._now_ms, None
         if not self._groups:
             return
         groups, self._groups = self._groups, {}
-        for leader, group in groups.items():
-            offsets = leader.append_together(group.batches, group.headers)
-            log_start_offset = leader.log.log_start_offset
-            for (taken, number), offset in zip(group.takens, offsets, strict=True):
-                taken.offsets[number] = offset
-                taken.log_starts[number] = log_start_offset
-                # The memory of the frame is another's after the turn.
-                taken.plain.parts[number] = taken.plain.parts[number]._replace(records=NO_RECORDS)
-            decided = _Decided([taken.countdown for taken, _ in group.takens])
-            if isinstance(offsets[-1], KafkaError):  # the writers of the connections answer now
-                decided()
-            else:
-                leader.call_when_committed(decided)
+        for group in groups.values():
+            if group.batches:
+                assert now_ms is not None
+                group.append(now_ms)
+                group.call_when_decided()
+
+
+def _waits_for_all(plain: PlainProduce, groups: Iterable[Group]) -> bool | None:
+    """Return `Batch.by_all`, which the batches of a request share; None if they do not."""
+    if plain.acks == ACKS_ALL:
+        return True
+    found = {group.leader.view.is_alone for group in groups}
+    return found.pop() if len(found) == 1 else None
 
 
 class _Decided:

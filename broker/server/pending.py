@@ -51,23 +51,33 @@ class PendingAnswers:
     def __len__(self) -> int:
         return len(self._queue)
 
-    async def add(self, pending: PendingAnswer) -> None:
-        """Put an answer at the end. Wait while there are more than ANSWERS_PENDING_MAX."""
+    @property
+    def is_full(self) -> bool:
+        return len(self._queue) >= ANSWERS_PENDING_MAX
+
+    async def room(self) -> None:
+        """Return when fewer than ANSWERS_PENDING_MAX are here."""
+        while self.is_full:
+            await self._reader.park()
+
+    def add(self, pending: PendingAnswer) -> int:
+        """Put an answer at the end. Return its number for `note_due`, which comes when it is due.
+
+        Of a `Taken` the caller sees to that, and of a `Deferred` that can tell it is seen to here.
+        Any other answer is due.
+        """
         assert not self._is_closed, pending.request
-        number = self.add_taken(pending)
+        self._queue.append(pending)
+        number = self._removed + len(self._queue) - 1
         answer = pending.answer
+        if isinstance(answer, Taken):
+            return number
         if isinstance(answer, Deferred) and answer.call_when_due is not None:
             # By its number: a slow disk must not keep the request of a client that has gone.
             answer.call_when_due(partial(self.note_due, number))
         else:
             self._wake_writer(pending)
-        while len(self._queue) > ANSWERS_PENDING_MAX:
-            await self._reader.park()
-
-    def add_taken(self, pending: PendingAnswer) -> int:
-        """Put an answer at the end, and return its number for `note_due`."""
-        self._queue.append(pending)
-        return self._removed + len(self._queue) - 1
+        return number
 
     def note_due(self, number: int) -> None:
         """Send an answer if it is the first, or let the writer do it as soon as it is."""
@@ -107,7 +117,7 @@ class PendingAnswers:
         """Remove the first answer, which has been sent."""
         self._queue.popleft()
         self._removed += 1
-        if len(self._queue) == ANSWERS_PENDING_MAX:  # with more than these it waits
+        if len(self._queue) == ANSWERS_PENDING_MAX - 1:  # with more than these it waits
             self._reader.unpark()
 
     def discard(self) -> None:

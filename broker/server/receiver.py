@@ -1,7 +1,9 @@
 """The receiving end of one connection: the bytes of requests, their time limit and their memory.
 
 Between two requests the connection keeps no buffer, and the lane may take what arrives (`lane.py`).
-What it leaves is received into memory of the connection's own, which counts (`memory.py`).
+What it leaves is received into memory of the connection's own, which counts (`memory.py`). A
+request that has arrived there in parts is offered to the lane once it is whole: a large one, and
+those of a client that has always a part of the next one under way.
 """
 
 import math
@@ -14,7 +16,7 @@ from odradek.broker.environment.env import Connection
 from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.lane import Asking, Lane, Taken
 from odradek.broker.server.memory import Memory, Share
-from odradek.broker.server.pending import ANSWERS_PENDING_MAX, PendingAnswer, PendingAnswers
+from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.protocol.connection import FRAME_MIN_BYTES, LENGTH_BYTES, FrameReader
 
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
@@ -49,6 +51,8 @@ class Receiver:
         self._is_frame_timed = False
         """True once the rest of a frame has its time limit."""
         self._is_stopping = False
+        self._uses_lane = False
+        """True once the network has offered requests to the lane: it may not do so at all."""
         self.deadline = math.inf
         """When more must arrive, by trio's clock; infinity while a request is served."""
         self.is_waiting = False
@@ -69,12 +73,27 @@ class Receiver:
         del self._frames
 
     def next_frame(self) -> memoryview | None:
-        """Return the next request that is here as a whole. Raises ProtocolError."""
-        frame = self._frames.next_frame()
+        """Return the next request that is here as a whole and that the lane does not take.
+
+        What the lane takes is appended. Raises ProtocolError.
+        """
+        frame = self._next_whole()
+        if frame is not None and self._uses_lane and self._lane is not None:
+            taken_bytes = 0
+            while frame is not None and self._is_taken(frame, self._lane):
+                taken_bytes += LENGTH_BYTES + len(frame)
+                frame = self._next_whole()
+            self._lane.end_turn()
+            self._share.release(taken_bytes)
         if frame is not None:
             self.deadline = math.inf
-            self._is_frame_timed = False
             self.count += 1
+        return frame
+
+    def _next_whole(self) -> memoryview | None:
+        frame = self._frames.next_frame()
+        if frame is not None:
+            self._is_frame_timed = False
         return frame
 
     async def receive(self) -> bool:
@@ -135,13 +154,7 @@ class Receiver:
         lane = self._lane
         if lane is None:
             return 0, False
-        try:
-            return self._take(received, lane)
-        except Exception as error:
-            self._asking.on_bug_of_lane(error)
-            return len(received), False
-
-    def _take(self, received: memoryview, lane: Lane) -> tuple[int, bool]:
+        self._uses_lane = True
         at, end = 0, len(received)
         while end - at >= LENGTH_BYTES:
             length = int.from_bytes(received[at : at + LENGTH_BYTES], "big", signed=True)
@@ -150,24 +163,36 @@ class Receiver:
             start, stop = at + LENGTH_BYTES, at + LENGTH_BYTES + length
             if stop > end:
                 break
-            taken = lane.take(self._asking, received[start:stop]) if self._may_take() else None
-            if taken is None:
+            if not self._is_taken(received[start:stop], lane):
                 return at, False
-            self._note_taken(taken)
             at = stop
         return at, at < end
 
+    def _is_taken(self, frame: memoryview, lane: Lane) -> bool:
+        """Offer one request to the lane. Return False if it has not taken it."""
+        if not self._may_take():
+            return False
+        try:
+            taken = lane.take(self._asking, frame)
+        except Exception as error:
+            self._asking.on_bug_of_lane(error)
+            return True
+        if taken is None:
+            return False
+        self._note_taken(taken)
+        return True
+
     def _may_take(self) -> bool:
         """Return True if the reader would take another request now."""
-        if self._is_stopping or len(self._pending) >= ANSWERS_PENDING_MAX:
+        if self._is_stopping or self._pending.is_full:
             return False
         return not self._pending or self._memory.left_bytes > 0
 
     def _note_taken(self, taken: Taken) -> None:
         self.count += 1
         self.deadline = trio.current_time() + self._limits.idle_seconds
-        size_bytes = TAKEN_BYTES * len(taken.leaders)
+        size_bytes = TAKEN_BYTES * len(taken.groups)
         self._share.hold(size_bytes)
-        number = self._pending.add_taken(PendingAnswer(taken.request, taken, size_bytes))
+        number = self._pending.add(PendingAnswer(taken.request, taken, size_bytes))
         # By its number: a slow disk must not keep the request of a client that has gone.
         taken.countdown.on_end = partial(self._pending.note_due, number)

@@ -9,9 +9,9 @@ LANE: Final = "tests/broker/server/test_lane.py::test_"
 LANE_BUGS: Final = (
     Planted(
         bug="the lane answers before the fsync",
-        where="Lane.end_turn",
-        old="leader.call_when_committed(decided)",
-        new="leader.marks.move(leader.log.log_end_offset)\ndecided()",
+        where="Group.call_when_decided",
+        old="self.leader.call_when_committed(for_all)",
+        new="self.leader.marks.move(self.leader.log.log_end_offset)\nfor_all()",
         tests=(f"{LANE}an_answer_of_the_lane_leaves_after_the_fsync",),
     ),
     Planted(
@@ -23,10 +23,10 @@ LANE_BUGS: Final = (
     ),
     Planted(
         bug="the lane takes more requests of a connection than may wait for their answers",
-        where="Receiver._take",
-        old="lane.take(self._asking, received[start:stop]) if self._may_take() else None",
-        new="lane.take(self._asking, received[start:stop])",
-        tests=(f"{LANE}the_lane_leaves_requests_to_the_task_when_five_answers_are_pending",),
+        where="Receiver._is_taken",
+        old="if not self._may_take():",
+        new="if False:",
+        tests=(f"{LANE}the_lane_takes_no_request_while_five_answers_are_pending",),
     ),
     Planted(
         bug="a batch that could not be written spends its sequence",
@@ -43,7 +43,7 @@ LANE_BUGS: Final = (
         bug="the lane stores a part of a request that it leaves to the task",
         where="Lane.take",
         old="headers.append(header)",
-        new="headers.append(header)\nleader.append_together([part.records], [header])",
+        new="headers.append(header)\ngroup.leader.append_together([records], [header], 0)",
         tests=(f"{LANE}of_a_request_with_a_bad_batch_the_good_one_is_stored_once",),
     ),
     Planted(
@@ -56,7 +56,7 @@ LANE_BUGS: Final = (
     Planted(
         bug="the lane writes by the id of a topic that is gone into the one of its name",
         where="Lane._leader",
-        old="has_ids and leader.log.topic_id.bytes != part.topic",
+        old="has_ids and leader.log.topic_id.bytes != topic_bytes",
         new="False",
         tests=(f"{LANE}an_old_id_does_not_write_to_the_topic_made_anew_under_its_name",),
     ),
@@ -66,5 +66,26 @@ LANE_BUGS: Final = (
         old="offsets and isinstance(offsets[-1], KafkaError)",
         new="False",
         tests=(f"{LANE}what_follows_a_batch_that_was_not_appended_is_refused_too",),
+    ),
+    Planted(
+        bug="an answer to acks=1 waits for the followers",
+        where="_waits_for_all",
+        old="found.pop() if len(found) == 1 else None",
+        new="True",
+        tests=(f"{LANE}acks_1_waits_for_this_disk_and_not_for_followers",),
+    ),
+    Planted(
+        bug="the lane takes the time of a producer where the topic has that of the log",
+        where="Leader.append_together",
+        old="log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME",
+        new="False",
+        tests=(f"{LANE}where_the_log_has_the_time_the_lane_writes_and_answers_it",),
+    ),
+    Planted(
+        bug="a request that has arrived in parts is appended in somebody else's turn",
+        where="Receiver.next_frame",
+        old="self._lane.end_turn()",
+        new="",
+        tests=(f"{LANE}large_requests_that_arrive_in_parts_are_taken_once_they_are_whole",),
     ),
 )

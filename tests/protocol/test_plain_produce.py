@@ -59,13 +59,17 @@ def frame_of(
 def as_scanned(request: Request) -> tuple[Any, ...]:
     """What `scan` returns for a request that the generated functions have read."""
     body, version = request.body, request.version
-    parts = [
-        (topic.topic_id.bytes if version >= 13 else topic.name.encode(), data.index, data.records)
-        for topic in body.topic_data
-        for data in topic.partition_data
-    ]
+    topics = [(name_of(topic, version), topic.partition_data) for topic in body.topic_data]
+    places = [(name, data.index) for name, found in topics for data in found]
+    records = [data.records for _, found in topics for data in found]
     client_id = None if request.client_id is None else request.client_id.encode()
-    return version, request.correlation_id, client_id, body.acks, body.timeout_ms, parts
+    head = version, request.correlation_id, client_id, body.acks, body.timeout_ms
+    return *head, places, records
+
+
+def name_of(topic: Any, version: int) -> bytes:
+    name: bytes = topic.topic_id.bytes if version >= 13 else topic.name.encode()
+    return name
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,8 +84,9 @@ def test_a_plain_request_is_read_as_the_generated_functions_read_it(version: int
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("append_time_ms", [-1, 1_700_000_000_000])
 def test_an_answer_has_the_bytes_that_the_generated_functions_write(
-    version: int, shape: list[int]
+    version: int, shape: list[int], append_time_ms: int
 ) -> None:
     frame = frame_of(produce(shape, version), version)
     request = SERVER.parse(frame)
@@ -96,6 +101,7 @@ def test_an_answer_has_the_bytes_that_the_generated_functions_write(
                         index=data.index,
                         error_code=0,
                         base_offset=next(offsets),
+                        log_append_time_ms=append_time_ms,
                         log_start_offset=data.index,
                     )
                     for data in topic.partition_data
@@ -104,18 +110,13 @@ def test_an_answer_has_the_bytes_that_the_generated_functions_write(
             for topic in request.body.topic_data
         )
     )
-    stored = [
-        Stored(
-            topic.topic_id.bytes if version >= 13 else topic.name.encode(),
-            part.index,
-            part.base_offset,
-            part.log_start_offset,
-        )
-        for topic in response.responses
-        for part in topic.partition_responses
-    ]
+    places, stored = [], []
+    for topic in response.responses:
+        for part in topic.partition_responses:
+            places.append((name_of(topic, version), part.index))
+            stored.append(Stored(part.base_offset, part.log_start_offset, append_time_ms))
     expected = b"".join(SERVER.build_response(request, response))
-    assert answer(version, request.correlation_id, stored) == expected
+    assert answer(version, request.correlation_id, places, stored) == expected
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -189,7 +190,7 @@ def test_of_a_changed_frame_both_read_the_same_or_the_hand_leaves_it(seed: int) 
         plain += 1
         if found.client_id is not None and not is_text(found.client_id):
             continue  # the lane decodes it, and leaves the frame to the others
-        if found.version < 13 and not all(is_text(part.topic) for part in found.parts):
+        if found.version < 13 and not all(is_text(topic) for topic, _ in found.places):
             continue
         try:
             read = SERVER.parse(memoryview(frame))

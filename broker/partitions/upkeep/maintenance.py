@@ -16,6 +16,7 @@ import trio
 from odradek.broker.environment.env import Buffer, Clock, inline
 from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.upkeep.background import Background
+from odradek.broker.partitions.waiters import Waiters
 from odradek.broker.storage.compaction.cleaner import Cleaner, Offload, Result, Superseded
 from odradek.broker.storage.compaction.plan import Plan, plan, should_roll
 from odradek.broker.storage.config import FlushPolicy
@@ -55,6 +56,7 @@ class Maintenance:
         self._is_state = topic in INTERNAL_TOPICS
         self._one_at_a_time = trio.Lock()
         self._compacting = trio.Lock()
+        self._flush_waiters = Waiters(self._is_flushed)
         flusher.save_soon = partial(background.save_soon, self)
 
     def __repr__(self) -> str:
@@ -66,9 +68,23 @@ class Maintenance:
         """See `Background.on_appended`."""
         self._background.on_appended(self, flush_later=flush_later)
 
-    def keep_flushing(self) -> None:
-        """Start to flush what was appended while the last fsync ran."""
-        self._background.flush(self)
+    def on_flushed(self) -> None:
+        """Note the end of an fsync, failed or not: start to flush what was appended meanwhile."""
+        self._background.flush(self)  # first, as a thread is quicker than those that wait
+        self._flush_waiters.release()
+
+    def call_when_flushed(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, when what has been appended so far is flushed, or cannot be.
+
+        It costs no task, as `Leader.call_when_committed`.
+        """
+        self._flush_waiters.add(self.log.log_end_offset, callback)
+
+    def _is_flushed(self, next_offset: int) -> bool:
+        """Return True if waiting for `next_offset` is of no use any more."""
+        if self._marks.own_offset >= next_offset:
+            return True
+        return self.log.failure is not None or self.log.is_deleted
 
     async def wait_flushed(self, next_offset: int) -> None:
         """Return when everything below `next_offset` is on this disk, if `log.flush` demands it.

@@ -26,11 +26,13 @@ from odradek.protocol.apis.topics import (
     CreateTopicsRequest,
 )
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
+from odradek.protocol.batch import Codec
 from odradek.protocol.connection import ClientProtocol
+from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.api.test_largest_requests import Asker
 from tests.broker.config.configured import from_properties
-from tests.fakes.clock import FakeClock
+from tests.fakes.clock import START_MS, FakeClock
 from tests.fakes.disk import FakeDisk
 from tests.fakes.meta_store import FakeMetaStore
 from tests.fakes.net import FakeClient, FakeNetwork
@@ -106,6 +108,48 @@ class Broker:
                 for name, content in self.disk.files(directory, ".log", durable=durable).items():
                     found[f"{topic}-{index}/{name}"] = content
         return found
+
+
+@dataclass
+class Producer:
+    """A producer on a connection of its own."""
+
+    client: FakeClient
+    producer_id: int
+    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    epoch: int = 0
+    frames: int = 0
+    last: bytes = b""
+    """The last request."""
+
+    def batch(
+        self,
+        topic: str,
+        partition: int,
+        *values: bytes,
+        is_spent: bool = True,
+        is_idempotent: bool = True,
+        timestamp_ms: int = START_MS,
+        codec: Codec = Codec.NONE,
+        is_transactional: bool = False,
+        key: bytes | None = b"k",
+    ) -> bytearray:
+        """The next batch for a partition; the one after it has the same sequence if not spent."""
+        sequence = self.sequences.get((topic, partition), 0)
+        if is_spent and is_idempotent:
+            self.sequences[topic, partition] = sequence + len(values)
+        return encode_batch(
+            [Record(key=key, value=value, timestamp_ms=timestamp_ms) for value in values],
+            producer_id=self.producer_id if is_idempotent else -1,
+            producer_epoch=self.epoch if is_idempotent else -1,
+            base_sequence=sequence if is_idempotent else -1,
+            is_transactional=is_transactional,
+            codec=codec,
+        )
+
+    async def answers(self) -> list[bytes]:
+        """All frames that have arrived, once each request has one, or the connection is closed."""
+        return await self.client.frames(self.frames)
 
 
 @asynccontextmanager

@@ -1,11 +1,10 @@
-"""The lane answers and stores byte for byte what the tasks of the connections do."""
+"""Requests that the lane takes, those that it leaves to the task, and what goes wrong."""
 
 import errno
 import gc
-import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 from uuid import UUID
@@ -16,222 +15,23 @@ import trio.testing
 
 from odradek.broker.api.late_table import LateTable
 from odradek.broker.cluster.image import ClusterImage, TopicImage
-from odradek.broker.server.lane import Lane, Taken
+from odradek.broker.partitions.in_sync_view import Progress
+from odradek.broker.partitions.leader import Leader
+from odradek.broker.server.lane import Taken
 from odradek.broker.server.server import Server
 from odradek.broker.storage.segment import Segment
-from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.produce import PRODUCE, ProduceResponse
-from odradek.protocol.batch import Codec, read_header
-from odradek.protocol.connection import ClientProtocol
+from odradek.protocol.batch import TimestampType, crc_is_good, read_header
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.wire import Cursor
-from tests.broker.server.produced import PARTITIONS, TOPICS, Broker, broker
+from tests.broker.server.produced import Broker, Producer, broker
 from tests.fakes.clock import START_MS
-from tests.fakes.net import FakeClient, split_frames
+from tests.fakes.net import split_frames
 
 E = ErrorCode
 FIRST: Final = "00000000000000000000.log"
 """The first segment of a log."""
 DAY_MS: Final = 24 * 3600 * 1000
-
-
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[bool]:
-    """Count the frames that the lane was offered, by whether it took them."""
-    counts: Counter[bool] = Counter()
-    take = Lane.take
-
-    def counted(lane: Lane, asking: Any, frame: memoryview) -> Taken | None:
-        result = take(lane, asking, frame)
-        counts[result is not None] += 1
-        return result
-
-    monkeypatch.setattr(Lane, "take", counted)
-    return counts
-
-
-@dataclass
-class Producer:
-    """A producer on a connection of its own."""
-
-    client: FakeClient
-    producer_id: int
-    sequences: dict[tuple[str, int], int] = field(default_factory=dict)
-    epoch: int = 0
-    frames: int = 0
-    last: bytes = b""
-    """The last request."""
-
-    def batch(
-        self,
-        topic: str,
-        partition: int,
-        *values: bytes,
-        is_spent: bool = True,
-        is_idempotent: bool = True,
-        timestamp_ms: int = START_MS,
-        codec: Codec = Codec.NONE,
-        is_transactional: bool = False,
-        key: bytes | None = b"k",
-    ) -> bytearray:
-        """The next batch for a partition; the one after it has the same sequence if not spent."""
-        sequence = self.sequences.get((topic, partition), 0)
-        if is_spent and is_idempotent:
-            self.sequences[topic, partition] = sequence + len(values)
-        return encode_batch(
-            [Record(key=key, value=value, timestamp_ms=timestamp_ms) for value in values],
-            producer_id=self.producer_id if is_idempotent else -1,
-            producer_epoch=self.epoch if is_idempotent else -1,
-            base_sequence=sequence if is_idempotent else -1,
-            is_transactional=is_transactional,
-            codec=codec,
-        )
-
-    async def answers(self) -> list[bytes]:
-        """All frames that have arrived, once each request has one, or the connection is closed."""
-        return await self.client.frames(self.frames)
-
-
-class Script:
-    """The requests of some producers, drawn from a seed. The same seed gives the same bytes."""
-
-    def __init__(self, found: Broker, seed: int) -> None:
-        self._broker = found
-        self._dice = random.Random(seed)
-        self._correlation_id = 0
-
-    def requests(self, producer: Producer, partition: int) -> list[bytes]:
-        """Draw the requests that a producer sends at once, all of them for one partition."""
-        return [self._request(producer, partition) for _ in range(self._dice.choice((1, 1, 2, 4)))]
-
-    def _request(self, producer: Producer, partition: int) -> bytes:
-        dice = self._dice
-        self._correlation_id += 1
-        if dice.random() < 0.1:
-            other = FindCoordinatorRequest(key=f"g{dice.randrange(5)}")
-            _, parts = ClientProtocol("x").request(FIND_COORDINATOR, 1, other)
-            return b"".join(parts)
-        topic = dice.choice(
-            ("plain", "plain", "plain", "plain", "small", "small", "small", *TOPICS)
-        )
-        version, acks = dice.randint(3, 13), dice.choice((-1,) * 8 + (1,) * 4 + (2,))
-        before = dict(producer.sequences)
-        records: list[tuple[str, int, bytes | bytearray | None]]
-        records = [(topic, partition, self._records(producer, topic, partition))]
-        if dice.random() < 0.15:  # more partitions in one request
-            other_topic = dice.choice([each for each in TOPICS if each != topic])
-            records.append(
-                (other_topic, partition, self._records(producer, other_topic, partition))
-            )
-        if dice.random() < 0.05:  # the same partition once more
-            records.insert(1, (topic, partition, self._records(producer, topic, partition)))
-        if dice.random() < 0.03:
-            records.append(("missing", 0, producer.batch("missing", 0, b"x")))
-        if dice.random() < 0.03:
-            records[0] = (topic, PARTITIONS + 3, records[0][2])
-            acks = 2
-        if acks == 2:
-            producer.sequences = before
-        if producer.last and dice.random() < 0.05:
-            producer.sequences = before
-            return producer.last
-        producer.last = self._broker.frame(
-            records,
-            version=version,
-            acks=acks,
-            correlation_id=self._correlation_id,
-            client_id=dice.choice((None, "", "producer", "prod\u00fccer")),
-            transactional_id="t" if dice.random() < 0.03 else None,
-        )
-        return producer.last
-
-    def _records(self, producer: Producer, topic: str, partition: int) -> bytes | bytearray | None:
-        dice = self._dice
-        values = [
-            dice.randbytes(dice.choice((1, 300, 3000))) for _ in range(dice.choice((1, 1, 3)))
-        ]
-        kind = dice.random()
-        if kind < 0.55 or dice.random() < 0.6:
-            return producer.batch(topic, partition, *values)
-        if kind < 0.65:
-            return producer.batch(topic, partition, *values, is_idempotent=False)
-        if kind < 0.70:  # which is sent again
-            return producer.batch(topic, partition, *values, is_spent=False)
-        if kind < 0.73:
-            before = producer.sequences.get((topic, partition), 0)
-            producer.sequences[topic, partition] = before + 5
-            ahead = producer.batch(topic, partition, *values)
-            producer.sequences[topic, partition] = before
-            return ahead
-        if kind < 0.76:
-            late = START_MS + dice.choice((-1, 1)) * 9_000 * DAY_MS
-            return producer.batch(topic, partition, *values, timestamp_ms=late, is_spent=False)
-        if kind < 0.80:
-            codec = dice.choice((Codec.GZIP, Codec.LZ4, Codec.ZSTD))
-            is_spent = codec is not Codec.ZSTD
-            return producer.batch(topic, partition, *values, codec=codec, is_spent=is_spent)
-        if kind < 0.82:
-            return producer.batch(topic, partition, *values, is_transactional=True, is_spent=False)
-        if kind < 0.85:
-            return producer.batch(topic, partition, *values, key=None, is_spent=False)
-        if kind < 0.87:
-            producer.epoch += 1
-            producer.sequences.clear()
-            return producer.batch(topic, partition, *values)
-        if kind < 0.875 and producer.epoch:
-            producer.epoch -= 1
-            fenced = producer.batch(topic, partition, *values, is_spent=False)
-            producer.epoch += 1
-            return fenced
-        if kind < 0.88:
-            return dice.choice((None, b""))
-        good = producer.batch(topic, partition, *values, is_spent=False)
-        if kind < 0.92:
-            good[dice.randrange(len(good))] ^= 1 << dice.randrange(8)
-        elif kind < 0.95:
-            del good[dice.randrange(len(good)) :]
-        else:
-            good += producer.batch(topic, partition, b"and another", is_spent=False)
-        return good
-
-
-async def played(seed: int, *, is_at_once: bool) -> tuple[list[list[bytes]], dict[str, bytes]]:
-    """Play a script. Return the answers of each connection, and the logs."""
-    found_answers = []
-    async with broker(is_at_once=is_at_once) as found:
-        script = Script(found, seed)
-        producers = [Producer(found.client(), await found.producer_id()) for _ in range(PARTITIONS)]
-        for number in range(40):
-            # Each has partitions of its own, as nothing says whose records come first.
-            for partition, producer in enumerate(producers):
-                requests = script.requests(producer, partition)
-                sent = b"".join(requests)
-                half = len(sent) // 2 if (number + partition) % 5 == 0 else len(sent)
-                producer.client.send(sent[:half])
-                producer.frames += len(requests)
-                if half < len(sent):
-                    await trio.testing.wait_all_tasks_blocked()
-                    producer.client.send(sent[half:])
-            for producer in producers:
-                await producer.answers()
-        found_answers = [await producer.answers() for producer in producers]
-        return found_answers, found.logs()
-
-
-@pytest.mark.parametrize("seed", range(6))
-async def test_answers_and_files_are_the_same_with_and_without_the_lane(
-    seed: int, taken: Counter[bool]
-) -> None:
-    answers, logs = await played(seed, is_at_once=True)
-    assert taken[True] > 30, "the lane takes what it is there for"
-    assert taken[False] > 30, "and meets what it is not there for"
-    taken.clear()
-    others, other_logs = await played(seed, is_at_once=False)
-    assert not taken
-    for number, (one, other) in enumerate(zip(answers, others, strict=True)):
-        assert one == other, f"connection {number}"
-    assert logs == other_logs
 
 
 def response(frame: bytes, version: int = 13) -> Any:
@@ -339,20 +139,20 @@ async def test_answers_keep_the_order_of_requests_behind_one_that_the_task_serve
         slow = producer.batch("compacted", 0, b"slow")  # which the lane leaves to the task
         producer.client.send(found.frame([("compacted", 0, slow)], correlation_id=1))
         await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken == {False: 1}
+        assert not taken[True]
         found.disk.fsync_gate = None  # for those that begin from now on
         for number in (2, 3, 4):
             batch = producer.batch("plain", number % 2, b"quick")
             producer.client.send(found.frame([("plain", number % 2, batch)], correlation_id=number))
             await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken == {False: 1, True: 3}
+        assert taken[True] == 3
         gate.set()
         frames = (await producer.client.frames(2 + 4))[2:]
         assert [int.from_bytes(frame[:4], "big") for frame in frames] == [1, 2, 3, 4]
 
 
 # plant the lane takes more requests of a connection than may wait for their answers
-async def test_the_lane_leaves_requests_to_the_task_when_five_answers_are_pending(
+async def test_the_lane_takes_no_request_while_five_answers_are_pending(
     taken: Counter[bool],
 ) -> None:
     async with broker() as found:
@@ -368,8 +168,101 @@ async def test_the_lane_leaves_requests_to_the_task_when_five_answers_are_pendin
         assert producer.client.unread_bytes > 0, "the broker reads no more than it must"
         gate.set()
         frames = (await producer.client.frames(1 + 9))[1:]
+        assert taken[True] == 9, "the others are taken once there is room"
         assert [int.from_bytes(frame[:4], "big") for frame in frames] == list(range(9))
         assert [response(frame).base_offset for frame in frames] == list(range(1, 10))
+
+
+# plant a request that has arrived in parts is appended in somebody else's turn
+async def test_large_requests_that_arrive_in_parts_are_taken_once_they_are_whole(
+    taken: Counter[bool],
+) -> None:
+    """As those of a producer in bulk: always a part of the next one is there."""
+    async with broker() as found:
+        (producer,) = await producers_of(found, 1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        taken.clear()
+        sizes = [100_000, 16_000, 16_000, 200_000, 16_000, 300]
+        batches = [producer.batch("plain", 0, b"x" * size) for size in sizes]
+        sent = b"".join(found.frame([("plain", 0, batch)]) for batch in batches)
+        cuts = [*range(0, len(sent), 30_000), len(sent) - 100, len(sent)]
+        for start, end in pairwise(cuts):
+            producer.client.send(sent[start:end])
+            await trio.testing.wait_all_tasks_blocked()
+        frames = (await producer.client.frames(1 + len(sizes)))[1:]
+        assert taken[True] == len(sizes)
+        assert [response(frame).base_offset for frame in frames] == [1, 2, 3, 4, 5, 6]
+        log = found.logs()[f"plain-0/{FIRST}"]
+        assert [log.count(b"x" * size) > 0 for size in sizes] == [True] * len(sizes)
+
+
+async def test_what_has_arrived_in_parts_is_counted_until_it_is_appended(
+    taken: Counter[bool], servers: list[Server]
+) -> None:
+    async with broker() as found:
+        (producer,) = await producers_of(found, 1)
+        before = [server.held_bytes for server in servers]
+        frame = found.frame([("plain", 0, producer.batch("plain", 0, b"x" * 90_000))])
+        producer.client.send(frame[:70_000])
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert sum(server.held_bytes for server in servers) >= sum(before) + 70_000
+        gate = found.disk.fsync_gate = trio.Event()
+        producer.client.send(frame[70_000:])
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        held_bytes = sum(server.held_bytes for server in servers)
+        gate.set()
+        assert taken[True] == 1
+        assert sum(before) < held_bytes < sum(before) + 10_000
+        await producer.client.frames(2)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert [server.held_bytes for server in servers] == before
+
+
+# plant an answer to acks=1 waits for the followers
+async def test_acks_1_waits_for_this_disk_and_not_for_followers(
+    taken: Counter[bool], leaders: list[Leader]
+) -> None:
+    async with broker() as found:
+        (producer,) = await producers_of(found, 1)
+        (leader,) = {each for each in leaders if each.by_id.topic == "plain"}
+        leader.view.followers[7] = Progress(trio.current_time())
+        leader.view.isr = (*leader.view.isr, 7)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        taken.clear()
+        gate = found.disk.fsync_gate = trio.Event()
+        batches = [producer.batch("plain", 0, b"x") for _ in range(2)]
+        producer.client.send(found.frame([("plain", 0, batches[0])], acks=1))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(split_frames(producer.client.received)) == 1
+        gate.set()
+        one = response((await producer.client.frames(2))[-1])
+        assert (one.error_code, one.base_offset) == (E.NONE, 1)
+        producer.client.send(found.frame([("plain", 0, batches[1])], acks=-1))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert len(split_frames(producer.client.received)) == 2, "this one waits for the follower"
+        assert taken == {True: 2}
+        leader.view.isr = leader.view.isr[:-1]
+        leader.update_visible()
+        assert response((await producer.client.frames(3))[-1]).base_offset == 2
+
+
+# plant the lane takes the time of a producer where the topic has that of the log
+async def test_where_the_log_has_the_time_the_lane_writes_and_answers_it(
+    taken: Counter[bool],
+) -> None:
+    async with broker() as found:
+        (producer,) = await producers_of(found, 1, "timed")
+        taken.clear()
+        long_ago = producer.batch("timed", 0, b"x", timestamp_ms=START_MS - 9_000 * DAY_MS)
+        answer = await send(found, producer, long_ago, "timed")
+        assert taken == {True: 1}
+        assert (answer.error_code, answer.base_offset) == (E.NONE, 1)
+        assert answer.log_append_time_ms == found.clock.wall_ms()
+        log = found.logs()[f"timed-0/{FIRST}"]
+        header = read_header(log, read_header(log).size_bytes)
+        assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        assert header.max_timestamp == answer.log_append_time_ms
+        assert crc_is_good(memoryview(bytearray(log))[read_header(log).size_bytes :], header)
 
 
 async def test_a_damaged_batch_spends_no_sequence(taken: Counter[bool]) -> None:
@@ -444,7 +337,8 @@ async def test_of_a_request_with_a_bad_batch_the_good_one_is_stored_once(
         producer.client.send(found.frame([("plain", 0, good), ("plain", 1, bad)]))
         producer.frames += 1
         await producer.answers()
-        assert taken == {False: 1}
+        assert taken[False]
+        assert not taken[True]
         after = await send(found, producer, producer.batch("plain", 0, b"after"))
         assert after.base_offset == 2
 
@@ -543,16 +437,8 @@ def held_requests() -> int:
 
 
 async def test_a_pending_request_of_the_lane_counts_in_memory(
-    taken: Counter[bool], monkeypatch: pytest.MonkeyPatch
+    taken: Counter[bool], servers: list[Server]
 ) -> None:
-    servers: list[Server] = []
-    serve = Server.serve
-
-    async def noted(server: Server, *args: Any, **options: Any) -> None:
-        servers.append(server)
-        await serve(server, *args, **options)
-
-    monkeypatch.setattr(Server, "serve", noted)
     async with broker() as found:
         (producer,) = await producers_of(found, 1)
         await trio.testing.wait_all_tasks_blocked(0.01)
@@ -572,14 +458,15 @@ async def test_a_long_client_id_is_left_to_the_task(taken: Counter[bool]) -> Non
     async with broker() as found:
         (producer,) = await producers_of(found, 1)
         taken.clear()
-        for length in (255, 256):
+        for length, is_taken in ((255, True), (256, False)):
             frame = found.frame(
                 [("plain", 0, producer.batch("plain", 0, b"x"))], client_id="c" * length
             )
             producer.client.send(frame)
             producer.frames += 1
             await producer.answers()
-        assert taken == {True: 1, False: 1}
+            assert taken[not is_taken] == 0 < taken[is_taken]
+            taken.clear()
 
 
 async def test_a_request_above_the_limit_of_frames_is_not_taken(taken: Counter[bool]) -> None:
