@@ -251,7 +251,7 @@ class PartitionQueue:
         """
         # invariant client 2: A batch keeps its sequence when it is sent again, and nothing newer of
         # its partition passes it.
-        # tests/client/producing/test_producer.py
+        # tests/client/producing/test_producer_retries.py
         if self.again:
             return self._take_again(identity, codec, is_transactional)
         if self.in_flight and not self._may_send_more():

@@ -215,7 +215,7 @@ OUR_BUGS: Final = (
         old="self.known_as == self.identity.producer_id",
         new="True",
         tests=(
-            "tests/client/producing/test_producer.py::test_batches_behind_a_lost_one_keep_their_order",
+            "tests/client/producing/test_producer_retries.py::test_batches_behind_a_lost_one_keep_their_order",
         ),
     ),
     Planted(
