@@ -11,8 +11,8 @@ end, logs are flushed and marked as closed cleanly.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -45,6 +45,9 @@ from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -79,6 +82,8 @@ class Address:
     """At the host of the first, other brokers are served."""
     peer_port: int | None = None
     """The port on which other brokers are served; None without any."""
+    tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
+    """The TLS of the listeners that have it, by name."""
 
 
 async def serve(
@@ -219,7 +224,12 @@ async def _bind_all(
     listening, client_ports = [], []
     for listener in address.listeners:
         host, port, open_port = await nursery.start(
-            _listen, server, listener.host, listener.port, listener.name
+            _listen,
+            server,
+            listener.host,
+            listener.port,
+            listener.name,
+            address.tls.get(listener.name),
         )
         client_ports.append(open_port)
         listening.append(
@@ -236,7 +246,7 @@ async def _bind_all(
     if address.peer_port is not None:
         nursery.start_soon(peer_server.watch)
         _, peer_port, open_port = await nursery.start(
-            _listen, peer_server, address.listeners[0].host, address.peer_port, None
+            _listen, peer_server, address.listeners[0].host, address.peer_port, None, None
         )
         open_port()
     here = BrokerImage(
@@ -326,6 +336,7 @@ async def _listen(
     host: str,
     port: int,
     listener: str | None,
+    tls: "ListenerTls | None",
     task_status: trio.TaskStatus[Port] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve one listener. Started with the host and port that it has, and what opens it."""
@@ -340,7 +351,7 @@ async def _listen(
         task_status.started((host, port, open_or_explain))
 
     try:
-        await server.serve(host, port, started=started, listener=listener)
+        await server.serve(host, port, started=started, listener=listener, tls=tls)
     except* OSError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):

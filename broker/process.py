@@ -6,10 +6,10 @@ import random
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -40,6 +40,9 @@ from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.extras import ExtraMissing, imports_of
 from odradek.protocol.text import printable
+
+if TYPE_CHECKING:
+    from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -84,17 +87,19 @@ def run(
     handler = LimitedHandler()
     handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    if not config.etcd_endpoints:
-        try:
+    try:
+        if not config.etcd_endpoints:
             check_one_broker(config)
-        except ConfigError as error:
-            raise CannotServe(str(error)) from None
+        tls = _tls_of(listeners, config)
+    except (ConfigError, ExtraMissing) as error:
+        raise CannotServe(str(error)) from None
     address = Address(
         listeners=tuple(
             replace(each, advertised_host=each.advertised_host or _reachable(each.host))
             for each in listeners
         ),
         peer_port=config.inter_broker_listener_port if config.etcd_endpoints else None,
+        tls=tls,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
@@ -108,6 +113,22 @@ def run(
                 if broken is not None:
                     _log_broken(broken)
             raise
+
+
+def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, ListenerTls]":
+    """Return the TLS of each listener that has it. Raises `ConfigError`."""
+    if config.etcd_endpoints and listeners[0].has_tls:
+        raise ConfigError(
+            f"Listener {listeners[0].name}, at whose hosts the brokers of a cluster reach each "
+            "other, has TLS, and the port between brokers (inter.broker.listener.port) has none "
+            "yet: let inter.broker.listener.name be a PLAINTEXT listener of a network of their own."
+        )
+    with_tls = [each.name for each in listeners if each.has_tls]
+    if not with_tls:
+        return {}
+    from odradek.broker.tls.listener_tls import ListenerTls
+
+    return {name: ListenerTls(name, config) for name in with_tls}
 
 
 def _reachable(host: str) -> str:
@@ -176,7 +197,8 @@ async def _main(
         await claim_format(disk, str(directory))
         disk.prepare()
         async with trio.open_nursery() as nursery:
-            await nursery.start(_wait_for_signal, stop, has_started, starting)
+            tls = tuple(address.tls.values())
+            await nursery.start(_wait_for_signal, stop, has_started, starting, tls)
             nursery.start_soon(log_lines.run)
             nursery.start_soon(_import_the_rest, has_started)
             nursery.start_soon(_keep_freed_memory, has_started)
@@ -266,6 +288,7 @@ async def _wait_for_signal(
     stop: trio.Event,
     has_started: trio.Event,
     starting: trio.CancelScope,
+    tls: "Sequence[ListenerTls]",
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -278,7 +301,10 @@ async def _wait_for_signal(
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP and not in_terminal:
-                LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
+                if not tls:
+                    LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
+                for each in tls:
+                    await trio.to_thread.run_sync(each.reload)
                 continue
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()
@@ -301,7 +327,10 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
         flush=True,
     )
     for each in what.listeners:
-        if not is_loopback(each.host):
+        asks_for_certificates = (
+            each.has_tls and config.of_listener(each.name, "ssl.client.auth") == "required"
+        )
+        if not is_loopback(each.host) and not asks_for_certificates:
             LOGGER.warning(
                 "there is no authentication: any client of %s may read and write everything; "
                 "Metadata sends clients to %s:%d (--advertise changes that)",

@@ -49,6 +49,8 @@ class RunningBroker:
     """A broker process. `address` is what a client's `bootstrap.servers` takes."""
 
     command: ClassVar[Sequence[str]] = (sys.executable, "-m", "odradek.broker", "serve")
+    listener: ClassVar[str] = "PLAINTEXT"
+    """The name of its listener, which says whether it has TLS."""
 
     def __init__(
         self, data_dir: Path, config: Mapping[str, str], environment: Mapping[str, str], port: int
@@ -73,7 +75,8 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start the process and return when it serves. A port once picked stays the same."""
-        arguments = ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self.data_dir)]
+        arguments = ["--listen", f"{self.listener}://{self.host}:{self.port}"]
+        arguments += ["--data-dir", str(self.data_dir)]
         for name, value in self.config.items():
             arguments += ["--set", f"{name}={value}"]
         self._written.seek(0)

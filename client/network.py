@@ -86,6 +86,10 @@ class TcpStream:
         except (OSError, trio.ClosedResourceError) as error:
             raise trio.BrokenResourceError(str(error)) from error
 
+    def detach(self) -> socket.socket:
+        """Return the socket, for what takes this stream over."""
+        return self._socket
+
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)

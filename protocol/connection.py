@@ -43,6 +43,8 @@ ROOM_MIN_BYTES: Final = 4 * 1024
 CORRELATION_ID_COUNT: Final = 1 << 31
 NO_BYTES: Final = memoryview(bytearray())
 
+TLS_HANDSHAKE: Final = 0x1603
+"""The first two bytes of a client that begins TLS."""
 _LENGTH: Final = struct.Struct(">i")
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
@@ -126,6 +128,11 @@ class FrameReader:
             return None
         length: int = _LENGTH.unpack_from(self._view, self._start)[0]
         if not FRAME_MIN_BYTES <= length <= self.max_frame_bytes:
+            if length >> 16 == TLS_HANDSHAKE:
+                raise ProtocolError(
+                    "it begins a TLS handshake, and this port has no TLS: let it take another "
+                    "port, or set its security.protocol=PLAINTEXT"
+                )
             raise ProtocolError(
                 f"a frame length of {length} is not between {FRAME_MIN_BYTES} "
                 f"and {self.max_frame_bytes}"

@@ -21,7 +21,10 @@ ELSEWHERE: Final = {
     "broker/group/consumer": ("tests/broker/group",),
     "broker/storage/compaction": ("tests/broker/storage",),
     "client/spark": ("tests/spark",),
-    "docs": ("tests/test_pages.py", "tests/test_services_page.py", "tests/test_design.py"),
+    "docs": (
+        *("tests/test_pages.py", "tests/test_services_page.py", "tests/test_security_page.py"),
+        "tests/test_design.py",
+    ),
     "protocol/apis": ("tests/protocol",),
     "scripts/benchmarks": ("tests/benchmarks",),
     "scripts/compare": ("tests/benchmarks",),

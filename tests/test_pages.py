@@ -30,6 +30,7 @@ QUICK_GROUPS: Final = {"group.consumer.min.heartbeat.interval.ms": "100"}
 ELSEWHERE: Final = {
     "coming-from-spark.md": "tests/spark/test_samples.py",
     "services.md": "tests/test_services_page.py",
+    "security.md": "tests/test_security_page.py",
     "see-exactly-once.md": "tests/test_see_exactly_once.py",
 }
 """The tests of pages whose samples need more than a broker. Those of other pages run here."""
@@ -40,6 +41,7 @@ TRIED: Final = {
     "groups.md": 4,
     "patterns.md": 4,
     "schemas.md": 1,
+    "security.md": 2,
     "see-exactly-once.md": 1,
     "services.md": 7,
     "transactions.md": 4,

@@ -36,11 +36,16 @@ DOORS = {
     ("broker/membership/peers.py", "client"),
     ("broker/cli.py", "client"),
     ("broker/testing.py", "client"),
+    ("broker/environment/tls_connection.py", "client"),
+    ("broker/tls/listener_tls.py", "client"),
 }
 # inside a package, a module or folder may import only what stands on a line above its own
 LEVELS = {
     "protocol": (
-        {"errors", "function_text", "quantities", "schema", "text", "__init__"},
+        {
+            *("errors", "function_text", "keystores", "properties", "quantities", "schema"),
+            *("text", "__init__"),
+        },
         {"batch", "streams", "varint"},
         {"compression", "kinds"},
         {"record", "wire"},
@@ -50,7 +55,7 @@ LEVELS = {
     ),
     "client": (
         {"errors", "green", "journal", "network", "options", "public_names", "wording"},
-        {"types"},
+        {"types", "tls"},
         {"arguments", "config", "serialization"},
         {"cluster"},
         {"grouping"},
@@ -65,7 +70,7 @@ LEVELS = {
     "broker": (
         {"environment", "security", "values", "__init__"},
         {"storage", "config", "coordination"},
-        {"partitions", "txn", "group"},
+        {"partitions", "tls", "txn", "group"},
         {"cluster"},
         {"replication"},
         {"api"},
@@ -139,6 +144,7 @@ ADDRESSES = {
         "broker/commands/ping.py",
         "broker/environment/reactor.py",
         "broker/environment/system.py",
+        "broker/environment/tls_connection.py",
         "client/",
         "broker/testing.py",
     ),
@@ -148,7 +154,11 @@ ADDRESSES = {
         *("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
         "client/schemas/",
     ),
-    "ssl": ("broker/cluster/etcd_gateway.py", "client/schemas/registry.py"),
+    "ssl": (
+        *("broker/cluster/etcd_gateway.py", "client/schemas/registry.py"),
+        *("broker/environment/env.py", "broker/environment/tls_connection.py"),
+        *("broker/tls/", "client/tls/", "client/config.py"),
+    ),
     "psycopg": ("client/postgres/",),
     **dict.fromkeys(("pyspark", "pyarrow", "numpy"), ("client/spark/",)),
     **dict.fromkeys(
@@ -159,6 +169,7 @@ CONSTRUCT = "protocol/kinds.py"
 # where they may be: the implementations of `Env`, and what starts a process or is one
 OUTSIDE_ALLOWED = (
     *("broker/environment/reactor.py", "broker/environment/system.py", "broker/storage/disk.py"),
+    *("broker/environment/tls_connection.py", "broker/tls/listener_tls.py", "client/tls/"),
     *(
         "broker/commands/adopt.py",
         "broker/cli.py",

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import click
 
-from odradek.broker.config.addresses import DEFAULT_LISTEN, listeners_of
-from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.addresses import DEFAULT_LISTEN, PLAINTEXT, listeners_of
+from odradek.broker.config.broker import BrokerConfig, may_be_empty
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import Settled, settle
@@ -21,7 +21,7 @@ CONTROLLER_LISTENERS: Final = "controller.listener.names"
 @click.command()
 @click.option(
     "--listen",
-    metavar="HOST:PORT",
+    metavar="[NAME://]HOST:PORT",
     help=f"The address to listen on; port 0 picks a free one.  [default: {DEFAULT_LISTEN}]",
 )
 @click.option(
@@ -99,9 +99,10 @@ def _with_options(
     config: BrokerConfig, listen: str | None, advertise: str | None, data_dir: str | None
 ) -> BrokerConfig:
     """Return the settings with those that options of their own give."""
+    name = listen.partition("://")[0] if listen and "://" in listen else PLAINTEXT
     options = {
-        "listeners": listen and f"PLAINTEXT://{listen}",
-        "advertised.listeners": advertise and f"PLAINTEXT://{advertise}",
+        "listeners": listen and f"{name}://{listen.rpartition('://')[2]}",
+        "advertised.listeners": advertise and f"{name}://{advertise}",
         "log.dirs": data_dir,
     }
     given = {name: text for name, text in options.items() if text}
@@ -117,7 +118,7 @@ def read_sources(config_file: Path | None, assignments: tuple[str, ...]) -> list
             text = config_file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{config_file} cannot be read: {error}.") from None
-        sources.append(read_properties(text, source=str(config_file)))
+        sources.append(read_properties(text, source=str(config_file), may_be_empty=may_be_empty()))
     given: dict[str, Given] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

@@ -1,19 +1,25 @@
 """The listeners of a broker: where it listens, and which addresses it returns to clients.
 
 A listener has a name, an address to listen on, and an address that clients of this listener are
-sent to. Each name has a security protocol, which is PLAINTEXT for now.
+sent to. Each name has a security protocol: PLAINTEXT, or SSL, which is TLS. Those of SASL have
+their place in `BUILT`.
 """
 
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from odradek.broker.config.records import RecordSettings
 from odradek.broker.config.settings import ConfigError, shortened, string
+from odradek.broker.config.tls import TlsSettings, split_listener_name
 from odradek.late import dataclass
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 PLAINTEXT: Final = "PLAINTEXT"
-PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SSL: Final = "SSL"
+PROTOCOLS: Final = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
+BUILT: Final = (PLAINTEXT, SSL)
+"""The security protocols that listeners of this version can have."""
+WITH_TLS: Final = (SSL, "SASL_SSL")
+"""Those whose connections begin with a TLS handshake."""
 ALL_ADDRESSES: Final = "::"
 """The host of a listener that serves every address of the machine, IPv4 and IPv6, as in Java."""
 NOWHERE: Final = ("", 0)
@@ -21,7 +27,7 @@ WILDCARDS: Final = ("0.0.0.0", ALL_ADDRESSES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddressSettings(RecordSettings):
+class AddressSettings(TlsSettings):
     """A part of `BrokerConfig`."""
 
     listeners: str = string(
@@ -43,8 +49,8 @@ class AddressSettings(RecordSettings):
     listener_security_protocol_map: str = string(
         ",".join(f"{name}:{name}" for name in PROTOCOLS),
         about=(
-            "The security protocol of each listener, NAME:PROTOCOL, separated by commas. Only "
-            "PLAINTEXT is there yet."
+            "The security protocol of each listener, NAME:PROTOCOL, separated by commas. PLAINTEXT "
+            "and SSL, which is TLS, are there; SASL is not yet."
         ),
     )
     inter_broker_listener_name: str = string(
@@ -63,10 +69,15 @@ class Listener:
     name: str = PLAINTEXT
     host: str
     port: int
+    protocol: str = PLAINTEXT
     advertised_host: str = ""
     """Empty: the host that is listened on."""
     advertised_port: int = 0
     """0: the port that is listened on."""
+
+    @property
+    def has_tls(self) -> bool:
+        return self.protocol in WITH_TLS
 
 
 def listeners_of(
@@ -78,16 +89,20 @@ def listeners_of(
 ) -> tuple[Listener, ...]:
     """Return the listeners; the one whose hosts the other brokers use is the first.
 
-    `listen` and `advertise` are HOST:PORT and overrule the settings. `left_out` has names of
-    listeners that this broker does not serve. Raises `ConfigError`.
+    `listen` and `advertise` are HOST:PORT and overrule the settings; `listen` may be
+    NAME://HOST:PORT. `left_out` has names of listeners that this broker does not serve. Raises
+    `ConfigError`.
     """
     if listen:
-        found = {PLAINTEXT: parse_address(listen, "--listen")}
+        found = dict(_named(listen, "--listen", ()))
     else:
         found = dict(_named(settings.listeners, "listeners", left_out))
-        found = found or {PLAINTEXT: parse_address(DEFAULT_LISTEN, "listeners")}
-        _check_protocols(settings.listener_security_protocol_map, found)
-        _check_ports(found)
+    found = found or {PLAINTEXT: parse_address(DEFAULT_LISTEN, "listeners")}
+    # An address of the command line without a name is plain, whatever the file says.
+    plain = f"{PLAINTEXT}:{PLAINTEXT}," if listen else ""
+    protocols = _protocols(plain + settings.listener_security_protocol_map, found)
+    _check_ports(found)
+    _check_own_settings(settings, found, {} if listen else left_out)
     advertised = _advertised(settings, found, advertise, left_out)
     between = settings.inter_broker_listener_name.upper() or next(iter(found))
     if between not in found:
@@ -95,12 +110,13 @@ def listeners_of(
             raise ConfigError(
                 f"inter.broker.listener.name is {between}, which is not a name in listeners."
             )
-        between = PLAINTEXT
+        between = next(iter(found))
     return tuple(
         Listener(
             name=name,
             host=host,
             port=port,
+            protocol=protocols[name],
             advertised_host=advertised.get(name, NOWHERE)[0],
             advertised_port=advertised.get(name, NOWHERE)[1],
         )
@@ -154,8 +170,11 @@ def _named(
         yield name, parse_address(address, setting)
 
 
-def _check_protocols(text: str, names: Collection[str]) -> None:
-    """Raise `ConfigError` for a listener whose security protocol is unknown or not served."""
+def _protocols(text: str, names: Collection[str]) -> dict[str, str]:
+    """Return the security protocol of each name.
+
+    Raises `ConfigError` for a listener whose security protocol is unknown or not served.
+    """
     protocols = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, colon, protocol = part.partition(":")
@@ -171,8 +190,25 @@ def _check_protocols(text: str, names: Collection[str]) -> None:
                 f"No security protocol defined for listener {shortened(name)}: add "
                 f"{shortened(name)}:PLAINTEXT to listener.security.protocol.map."
             )
-        if protocols[name] != PLAINTEXT:
+        if protocols[name] not in BUILT:
             raise ConfigError(f"Listener {name} is {protocols[name]}, which is not built yet.")
+    return protocols
+
+
+def _check_own_settings(
+    settings: AddressSettings, found: Collection[str], left_out: Collection[str]
+) -> None:
+    """Raise `ConfigError` if a setting is that of a listener which is not there."""
+    for name in settings.own_of_listeners:
+        parts = split_listener_name(name)
+        assert parts is not None, name  # `settling.py` has refused any other
+        listener = parts[0].upper()
+        if listener not in found and listener not in left_out:
+            raise ConfigError(
+                settings.blamed(
+                    name, f"{name}: there is no listener {listener}, but {', '.join(found)}."
+                )
+            )
 
 
 def _check_ports(found: dict[str, tuple[str, int]]) -> None:

@@ -28,6 +28,7 @@ from odradek.broker.config.settings import (
     string,
     words,
 )
+from odradek.broker.config.tls import tls_last
 from odradek.late import dataclass
 
 KIB: Final = 1024
@@ -435,7 +436,12 @@ class BrokerConfig(AddressSettings):
 @functools.cache
 def broker_settings() -> dict[str, Setting]:
     """Return the broker's settings, by Kafka's name."""
-    return inherited_last(settings_of(BrokerConfig))
+    return tls_last(inherited_last(settings_of(BrokerConfig)))
+
+
+def may_be_empty() -> frozenset[str]:
+    """Return the names of the settings whose value may be an empty text."""
+    return frozenset(name for name, it in broker_settings().items() if it.may_be_empty)
 
 
 def value_of(config: BrokerConfig, name: str) -> Value:

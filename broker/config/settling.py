@@ -6,6 +6,7 @@ from typing import Final
 from odradek.broker.config.broker import HOUR_MS, MINUTE_MS, BrokerConfig, broker_settings
 from odradek.broker.config.properties import Given, unknown_settings
 from odradek.broker.config.settings import ConfigError, Value
+from odradek.broker.config.tls import split_listener_name
 from odradek.broker.config.together import check_together
 from odradek.late import dataclass
 
@@ -43,8 +44,14 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
     unknown: list[Given] = []
     wrong: list[str] = []
     values: dict[str, Value] = {}
+    of_listeners: dict[str, Value] = {}
+    places: dict[str, str] = {}
     for source in sources:
-        values.update(_layer(source, unknown, wrong))
+        values.update(_layer(source, unknown, wrong, of_listeners))
+        places |= {it.name: f"{it.source}, line {it.line}" for it in source if it.line is not None}
+        for it in source:
+            if it.line is None:
+                places.pop(it.name, None)
     if unknown and not ignore_unknown:
         known = [*broker_settings(), *COARSER, *RENAMED]
         wrong.append(unknown_settings(unknown, known))
@@ -53,13 +60,23 @@ def settle(*sources: Sequence[Given], ignore_unknown: bool = False) -> Settled:
     given = frozenset(name.replace("_", ".") for name in values)
     if values.get("etcd_endpoints"):
         values = {**IN_A_CLUSTER, **values}
-    config = BrokerConfig(given=given, **values)  # type: ignore[arg-type]
+    config = BrokerConfig(
+        given=given,
+        own_of_listeners=of_listeners,
+        places=places,
+        **values,  # type: ignore[arg-type]
+    )
     check_together(config)
     return Settled(config=config, ignored=tuple(given.name for given in unknown))
 
 
-def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> dict[str, Value]:
-    """Return the values of one source, by field.
+def _layer(
+    source: Sequence[Given],
+    unknown: list[Given],
+    wrong: list[str],
+    of_listeners: dict[str, Value],
+) -> dict[str, Value]:
+    """Return the values of one source, by field. Those of listeners go to `of_listeners`.
 
     Where a source has a setting in two units, the finer one counts, as in Kafka.
     """
@@ -68,7 +85,8 @@ def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> d
     units: dict[str, int] = {}
     for given in source:
         name, unit = COARSER.get(given.name, (RENAMED.get(given.name, given.name), 1))
-        setting = settings.get(name)
+        own = split_listener_name(name)
+        setting = settings.get(name if own is None else own[1])
         if setting is None:
             unknown.append(given)
             continue
@@ -77,7 +95,9 @@ def _layer(source: Sequence[Given], unknown: list[Given], wrong: list[str]) -> d
         except ConfigError as error:
             wrong.append(given.blamed(str(error)))
             continue
-        if unit <= units.get(name, unit):
+        if own is not None:
+            of_listeners[name] = value
+        elif unit <= units.get(name, unit):
             values[name.replace(".", "_")] = value
             units[name] = unit
     return values

@@ -7,6 +7,7 @@ timeouts) is plain trio: its clock is replaced under simulation.
 
 import errno
 import random
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
@@ -141,6 +142,10 @@ class Disk(Protocol):
         """
 
 
+class HandshakeFailed(Exception):
+    """No TLS with the other side: the end of a sentence that begins with who it is."""
+
+
 class OtherEnd(Enum):
     """The state of the other side of a connection, as far as it is known."""
 
@@ -173,6 +178,16 @@ class Connection(Protocol):
     def other_end(self) -> OtherEnd:
         """Seen without reading: bytes that have arrived stay where they are."""
 
+    @property
+    def peer_certificate(self) -> bytes | None:
+        """The certificate that the other side has shown in the handshake, in DER."""
+
+    async def handshake(self) -> None:
+        """Agree on TLS, if the listener has it; otherwise do nothing. Call it before anything else.
+
+        Raises `HandshakeFailed`.
+        """
+
     async def receive_into(self, buffer: memoryview) -> int:
         """Receive up to len(buffer) bytes and return their number; 0 at the end.
 
@@ -202,6 +217,10 @@ Bound = Callable[[str, int, Callable[[], None]], None]
 Connections are refused until that is called. It raises OSError."""
 
 
+TlsContext = Callable[[], ssl.SSLContext]
+"""Returns the context for the next connection: the certificate may be another one by then."""
+
+
 class Network(Protocol):
     async def connect(self, host: str, port: int) -> Connection: ...
 
@@ -213,12 +232,13 @@ class Network(Protocol):
         *,
         started: Bound,
         end_turn: Callable[[], None] | None = None,
+        tls: TlsContext | None = None,
     ) -> None:
         """Serve until cancelled; each connection gets its own task. Port 0 picks one.
 
         `started` is called once, when the port is taken. `end_turn` is called after the frames of
         some connections were taken (`Connection.receive_untaken`), before anything else happens.
-        Raises OSError.
+        With `tls`, the handler begins with `Connection.handshake`. Raises OSError.
         """
 
 

@@ -14,13 +14,13 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
-from odradek.broker.environment.env import Take
+from odradek.broker.environment.env import OtherEnd, Take
 from odradek.late import dataclass
 
 OFF: Final = "ODRADEK_WITHOUT_LANE"
@@ -36,16 +36,39 @@ READ_BYTES: Final = 256 * 1024
 """The most bytes of one connection in a turn."""
 
 
+RESET: Final = select.POLLERR
+ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
+
+
+def other_end_of(sock: socket.socket) -> OtherEnd:
+    """Return the state of the other side of a socket. See `Connection.other_end`."""
+    if sock.fileno() < 0:
+        return OtherEnd.HAS_GONE
+    poll = select.poll()
+    poll.register(sock, ENDED)
+    events = poll.poll(0)[:1]
+    if not events:
+        return OtherEnd.IS_THERE
+    return OtherEnd.HAS_GONE if events[0][1] & RESET else OtherEnd.HAS_ENDED
+
+
 def is_possible() -> bool:
     """Return True if connections can be served at once here: this needs epoll, as Linux has."""
     return hasattr(select, "epoll") and not os.environ.get(OFF)
+
+
+class ByteSource(Protocol):
+    """The source of a connection's bytes: a socket, or the TLS over it."""
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Receive what is there. After fewer bytes than the buffer has, nothing is left."""
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     """A connection whose task waits in `Reactor.receive_untaken`."""
 
-    socket: socket.socket
+    source: ByteSource
     take: Take
     max_bytes: int
     task: trio.lowlevel.Task
@@ -60,26 +83,34 @@ class Reactor:
         self._end_turn = end_turn
         self._epoll = select.epoll()
         self._waiting: dict[int, _Waiting] = {}
+        self._unfinished: list[int] = []
+        """Descriptors of which a turn has read as much as it may. More may have been decrypted
+        already, which epoll does not see."""
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
 
     async def run(self) -> None:
         """Serve until cancelled. What `take` and `end_turn` raise ends it."""
         try:
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                if self._unfinished:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
                 self._turn()
         finally:
             trio.lowlevel.notify_closing(self._epoll.fileno())
             self._epoll.close()
 
-    async def receive_untaken(self, sock: socket.socket, take: Take, max_bytes: int) -> bytearray:
-        """See `Connection.receive_untaken`."""
+    async def receive_untaken(
+        self, sock: socket.socket, take: Take, max_bytes: int, *, source: ByteSource | None = None
+    ) -> bytearray:
+        """See `Connection.receive_untaken`. `source` receives, if it is not the socket itself."""
         assert max_bytes <= READ_BYTES, max_bytes
         descriptor = sock.fileno()
         if descriptor < 0 or self._epoll.closed:
             await trio.lowlevel.checkpoint()
             raise trio.BrokenResourceError("the connection was closed")
-        waiting = _Waiting(sock, take, max_bytes, trio.lowlevel.current_task())
+        waiting = _Waiting(source or sock, take, max_bytes, trio.lowlevel.current_task())
         self._waiting[descriptor] = waiting
         self._epoll.register(descriptor, select.EPOLLIN)
 
@@ -98,22 +129,29 @@ class Reactor:
             self._epoll.unregister(descriptor)
 
     def _turn(self) -> None:
-        at, count, end = 0, 0, time.perf_counter() + TURN_SECONDS
+        count, end = 0, time.perf_counter() + TURN_SECONDS
+        unfinished, self._unfinished = self._unfinished, []
+        at = self._receive_all(unfinished, 0)
         # epoll returns first what it has not returned for longest. So whatever it returns is
         # served, and what is not asked for now is the first in the next turn.
         while count < TURN_CONNECTIONS:
-            ready = self._epoll.poll(0, PORTION)
-            for descriptor, _ in ready:
-                if SCRATCH_BYTES - at < READ_BYTES:
-                    self._end_turn()
-                    at = 0
-                waiting = self._waiting.get(descriptor)
-                if waiting is not None:
-                    at = self._receive(descriptor, waiting, at)
+            ready = [descriptor for descriptor, _ in self._epoll.poll(0, PORTION)]
+            at = self._receive_all(ready, at)
             count += len(ready)
             if len(ready) < PORTION or time.perf_counter() > end:
                 break
         self._end_turn()
+
+    def _receive_all(self, descriptors: Sequence[int], at: int) -> int:
+        """Receive on these connections. Return where the shared memory is free."""
+        for descriptor in descriptors:
+            if SCRATCH_BYTES - at < READ_BYTES:
+                self._end_turn()
+                at = 0
+            waiting = self._waiting.get(descriptor)
+            if waiting is not None:
+                at = self._receive(descriptor, waiting, at)
+        return at
 
     def _receive(self, descriptor: int, waiting: _Waiting, start: int) -> int:
         """Receive what has arrived on a connection. Return where the shared memory is free."""
@@ -122,7 +160,7 @@ class Reactor:
         is_over = False
         while (room := min(at + waiting.max_bytes, last) - end) > 0:
             try:
-                count = waiting.socket.recv_into(scratch[end : end + room])
+                count = waiting.source.recv_into(scratch[end : end + room])
             except BlockingIOError:
                 break
             except OSError as error:
@@ -139,6 +177,9 @@ class Reactor:
                 return end
             if count < room or (at < end and not wants_more):
                 break
+        else:
+            if at == end:
+                self._unfinished.append(descriptor)
         if at < end or is_over:
             # After bytes that nobody took, the task meets the end of the stream once more.
             waiting.untaken += scratch[at:end]

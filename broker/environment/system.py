@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import os
 import random
-import select
 import signal
 import socket
 import time
@@ -34,10 +33,13 @@ from odradek.broker.environment.env import (
     MetaStore,
     OtherEnd,
     Take,
+    TlsContext,
 )
-from odradek.broker.environment.reactor import Reactor, is_possible
+from odradek.broker.environment.reactor import Reactor, is_possible, other_end_of
 
 T = TypeVar("T")
+Connected = Callable[[socket.socket], Connection]
+"""A function that makes a connection of a socket that was accepted. Raises OSError."""
 Found = tuple[Any, ...]
 """What getaddrinfo returns: family, kind, protocol, canonical name, address."""
 
@@ -56,8 +58,6 @@ KILL_AT: Final = "ODRADEK_KILL_AT"
 CONNECT_TIMEOUT_SECONDS: Final = 10.0
 KEEPALIVE_SECONDS: Final = 300
 """The seconds of silence after which the system probes the other machine."""
-RESET: Final = select.POLLERR
-ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)
 
 
 class SystemClock:
@@ -84,14 +84,14 @@ class SocketConnection:
 
     @property
     def other_end(self) -> OtherEnd:
-        if self._socket.fileno() < 0:
-            return OtherEnd.HAS_GONE
-        poll = select.poll()
-        poll.register(self._socket, ENDED)
-        events = poll.poll(0)[:1]
-        if not events:
-            return OtherEnd.IS_THERE
-        return OtherEnd.HAS_GONE if events[0][1] & RESET else OtherEnd.HAS_ENDED
+        return other_end_of(self._socket)
+
+    @property
+    def peer_certificate(self) -> None:
+        return None
+
+    async def handshake(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     async def receive_into(self, buffer: memoryview) -> int:
         if self._is_drained:
@@ -167,6 +167,7 @@ class SystemNetwork:
         *,
         started: Bound,
         end_turn: Callable[[], None] | None = None,
+        tls: TlsContext | None = None,
     ) -> None:
         listeners = await _bound_listeners(host, port)
         address = listeners[0].getsockname()
@@ -185,11 +186,12 @@ class SystemNetwork:
                 listener.close()
             raise
         reactor = Reactor(end_turn) if end_turn is not None and is_possible() else None
+        connected = _tls_connections(reactor, tls) if tls else _connections(reactor)
         async with trio.open_nursery() as nursery:
             if reactor is not None:
                 nursery.start_soon(reactor.run)
             for listener in listeners:
-                nursery.start_soon(_accept, listener, handler, nursery, reactor)
+                nursery.start_soon(_accept, listener, handler, nursery, connected)
 
 
 async def _bound_listeners(host: str, port: int) -> list[socket.socket]:
@@ -252,7 +254,7 @@ async def _accept(
     listener: socket.socket,
     handler: Callable[[Connection], Awaitable[None]],
     nursery: trio.Nursery,
-    reactor: Reactor | None,
+    connected: Connected,
 ) -> None:
     spare = _Spare()
     try:
@@ -270,7 +272,7 @@ async def _accept(
                     LOGGER.warning("no connection can be accepted: %s", error.strerror)
                     await trio.sleep(ACCEPT_PAUSE_SECONDS)
             else:
-                nursery.start_soon(_serve, sock, handler, reactor)
+                nursery.start_soon(_serve, sock, handler, connected)
                 await trio.lowlevel.checkpoint()
     finally:
         spare.close()
@@ -333,10 +335,10 @@ async def _turn_away(listener: socket.socket, spare: _Spare) -> None:
 async def _serve(
     sock: socket.socket,
     handler: Callable[[Connection], Awaitable[None]],
-    reactor: Reactor | None,
+    connected: Connected,
 ) -> None:
     try:
-        connection = _connection(sock, reactor)
+        connection = connected(sock)
     except OSError:  # gone before it was served
         sock.close()
         return
@@ -347,6 +349,31 @@ async def _serve(
 
 
 def _connection(sock: socket.socket, reactor: Reactor | None = None) -> SocketConnection:
+    peer, is_local = _set_up(sock)
+    return SocketConnection(sock, peer, is_local=is_local, reactor=reactor)
+
+
+def _connections(reactor: Reactor | None) -> Connected:
+    return functools.partial(_connection, reactor=reactor)
+
+
+def _tls_connections(reactor: Reactor | None, tls: TlsContext) -> Connected:
+    # Most brokers have no TLS, and a start is almost only imports.
+    from odradek.broker.environment.tls_connection import HANDSHAKE_THREADS, TlsConnection
+
+    threads = trio.CapacityLimiter(HANDSHAKE_THREADS)
+
+    def connection(sock: socket.socket) -> Connection:
+        peer, is_local = _set_up(sock)
+        return TlsConnection(
+            sock, peer, is_local=is_local, reactor=reactor, tls=tls, threads=threads
+        )
+
+    return connection
+
+
+def _set_up(sock: socket.socket) -> tuple[str, bool]:
+    """Prepare the socket of a connection. Return its peer, and True if that is on this machine."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -355,7 +382,7 @@ def _connection(sock: socket.socket, reactor: Reactor | None = None) -> SocketCo
     host, port = sock.getpeername()[:2]
     # A machine that connects to one of its addresses does so from the same one.
     is_local = is_loopback(host) or host == sock.getsockname()[0]
-    return SocketConnection(sock, f"{host}:{port}", is_local=is_local, reactor=reactor)
+    return f"{host}:{port}", is_local
 
 
 def is_address(host: str) -> bool:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -12,12 +12,17 @@ from odradek.broker.api.context import Core, Handler
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Bound, Connection, Network, Offload, inline
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.principal import ANONYMOUS
 from odradek.broker.server.connection import ClientConnection
 from odradek.broker.server.connection_limits import Limits
+from odradek.broker.server.handshakes import Handshakes
 from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
+
+if TYPE_CHECKING:
+    from odradek.broker.tls.listener_tls import ListenerTls
 
 T = TypeVar("T")
 
@@ -78,6 +83,7 @@ class Server:
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
         self._memory = Memory(config.queued_max_request_bytes)
+        self._handshakes = Handshakes(connections_max)
         self._files_max = connections_max
         self._max_connections = connections_max if serves_brokers else config.max_connections
         self._connections: dict[int, ClientConnection] = {}
@@ -102,23 +108,26 @@ class Server:
         *,
         started: Bound,
         listener: str | None = None,
+        tls: "ListenerTls | None" = None,
     ) -> None:
         """Serve a listener until cancelled. `watch` must run meanwhile.
 
-        `listener` is its name, if it has one. Raises OSError if the broker cannot listen on the
-        address.
+        `listener` is its name, if it has one, and `tls` its TLS. Raises OSError if the broker
+        cannot listen on the address.
         """
         await self._network.listen(
             host,
             port,
-            partial(self._serve_one, listener=listener),
+            partial(self._serve_one, listener=listener, tls=tls),
             started=started,
             end_turn=None if self._lane is None else self._lane.end_turn,
+            tls=None if tls is None else tls.current,
         )
 
     async def drain(self) -> None:
         """Take no new requests, answer those that are under way, then close every connection."""
         self._is_stopping = True
+        self._handshakes.end_all()
         for connection in list(self._connections.values()):
             connection.stop()
         if self._connections:
@@ -127,7 +136,15 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abandon()
 
-    async def _serve_one(self, stream: Connection, *, listener: str | None) -> None:
+    async def _serve_one(
+        self, stream: Connection, *, listener: str | None, tls: "ListenerTls | None"
+    ) -> None:
+        principal = ANONYMOUS
+        if tls is not None:
+            found = await self._handshakes.principal_of(stream, tls)
+            if found is None:
+                return
+            principal = found
         if self._is_stopping:
             return
         reserve = LOCAL_RESERVE if stream.is_local else 0
@@ -146,6 +163,7 @@ class Server:
             handlers=self._handlers,
             limits=self._limits,
             memory=self._memory,
+            principal=principal,
             listener=listener,
             apis=self._apis,
             seat=None if self._presence is None else self._presence.seat(),

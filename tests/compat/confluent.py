@@ -102,13 +102,14 @@ def read(
     count: int,
     partitions: int = 1,
     isolation_level: str = "read_committed",
+    **settings: Any,
 ) -> list[Received]:
     """At least `count` records, and all that can be read after them: one too many shows as well."""
     messages: list[Received] = []
     next_offsets = dict.fromkeys(range(partitions), 0)
     deadline = time.monotonic() + DEADLINE_SECONDS
     with consumer(
-        bootstrap, isolation_level=isolation_level, enable_partition_eof=True
+        bootstrap, isolation_level=isolation_level, enable_partition_eof=True, **settings
     ) as receiver:
 
         def assign() -> None:

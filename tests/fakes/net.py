@@ -5,7 +5,7 @@ from typing import Protocol
 
 import trio
 
-from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take
+from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take, TlsContext
 from tests.fakes.ready import ReadyTurns
 
 
@@ -28,6 +28,13 @@ class FakeConnection:
         """Wake the tasks that wait for a change at the other end."""
         self._changed.set()
         self._changed = trio.Event()
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return None
+
+    async def handshake(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     @property
     def other_end(self) -> OtherEnd:
@@ -169,7 +176,9 @@ class FakeNetwork:
         *,
         started: Bound,
         end_turn: Callable[[], None] | None = None,
+        tls: TlsContext | None = None,
     ) -> None:
+        assert tls is None, "this network has no TLS"
         started(host, port or 9092, lambda: None)
         async with trio.open_nursery() as nursery:
             if end_turn is not None and self._is_at_once:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import trio
 
-from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take
+from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take, TlsContext
 from odradek.broker.environment.reactor import is_possible
 from tests.fakes.ready import ReadyTurns
 
@@ -144,6 +144,13 @@ class End:
     @property
     def is_local(self) -> bool:
         return False
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return None
+
+    async def handshake(self) -> None:
+        await trio.lowlevel.checkpoint()
 
     @property
     def other_end(self) -> OtherEnd:
@@ -286,7 +293,9 @@ class Host:
         *,
         started: Bound,
         end_turn: Callable[[], None] | None = None,
+        tls: TlsContext | None = None,
     ) -> None:
+        assert tls is None, "this network has no TLS"
         life = self.life
         self.check(life)
         arrivals, accepted = trio.open_memory_channel[End](BACKLOG)

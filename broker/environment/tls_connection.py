@@ -1,0 +1,182 @@
+"""A `Connection` over TLS: a non-blocking `ssl.SSLSocket`, whose records `TlsRecords` reads.
+
+The handshake is the only dear step: 2 to 10 ms of a processor. So each of its steps runs in a
+thread, and a limit of threads is the queue of a flood of them. OpenSSL releases the interpreter
+meanwhile. A client that sends nothing costs no thread: the first byte is waited for in the loop.
+"""
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from odradek.broker.environment.env import (
+    Buffer,
+    HandshakeFailed,
+    OtherEnd,
+    Take,
+    TlsContext,
+)
+from odradek.broker.environment.reactor import Reactor, other_end_of
+from odradek.client.tls.failures import why_not_accepted
+from odradek.client.tls.records import TlsRecords
+
+HANDSHAKE_THREADS: Final = 2
+"""The handshakes of a listener that are worked on at the same time."""
+HANDSHAKE_RECORD: Final = 0x16
+"""The first byte that a client of TLS sends."""
+LINGER_SECONDS: Final = 0.2
+LINGER_READS: Final = 16
+LINGER_BYTES: Final = 16 * 1024
+NO_TLS: Final = bytes.fromhex("15 0301 0002 02 46")
+"""An alert of TLS, protocol_version: by this a client sees what is wrong with its request."""
+
+
+class TlsConnection:
+    """A `Connection` over TLS. Nothing is received or sent before `handshake` has returned."""
+
+    __slots__ = (
+        "_certificate",
+        "_is_drained",
+        "_reactor",
+        "_records",
+        "_socket",
+        "_threads",
+        "_tls",
+        "is_local",
+        "peer",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        *,
+        is_local: bool,
+        reactor: Reactor | None,
+        tls: TlsContext,
+        threads: trio.CapacityLimiter,
+    ) -> None:
+        self._socket = sock
+        self._records: TlsRecords
+        self._certificate: bytes | None = None
+        self._is_drained = False
+        """True if the last call took all that had arrived: the next one would block."""
+        self._reactor = reactor
+        self._tls = tls
+        self._threads = threads
+        self.peer = peer
+        self.is_local = is_local
+
+    @property
+    def other_end(self) -> OtherEnd:
+        return other_end_of(self._socket)
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return self._certificate
+
+    async def handshake(self) -> None:
+        try:
+            first = await self._first_byte()
+            if first != HANDSHAKE_RECORD:
+                self._socket.send(NO_TLS)
+                await self._linger()
+                raise HandshakeFailed(
+                    "it does not speak TLS, as this listener does: set its "
+                    "security.protocol=SSL, or let it take another port"
+                )
+            sock = self._tls().wrap_socket(
+                self._socket, server_side=True, do_handshake_on_connect=False
+            )
+            self._socket = sock
+            while not await trio.to_thread.run_sync(_has_agreed, sock, limiter=self._threads):
+                await trio.lowlevel.wait_readable(sock)
+        except (OSError, ValueError, trio.ClosedResourceError) as error:
+            failure = error if isinstance(error, OSError) else OSError(str(error))
+            await self._linger()
+            raise HandshakeFailed(why_not_accepted(failure)) from error
+        self._certificate = sock.getpeercert(binary_form=True)
+        self._records = TlsRecords(sock)
+
+    async def _first_byte(self) -> int | None:
+        """Wait for the first byte, and leave it where it is. Return None at the end."""
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                first = self._socket.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                continue
+            if not first:
+                raise ConnectionResetError("the end of the stream")
+            return first[0]
+
+    async def _linger(self) -> None:
+        """Wait until the client has read why it is refused.
+
+        A close with unread bytes would discard that.
+        """
+        try:
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)
+            with trio.move_on_after(LINGER_SECONDS):
+                for _ in range(LINGER_READS):
+                    await trio.lowlevel.wait_readable(self._socket)
+                    if not socket.socket.recv(self._socket, LINGER_BYTES):
+                        return
+        except (OSError, trio.ClosedResourceError):
+            return  # it has gone
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        if self._is_drained:
+            await trio.lowlevel.wait_readable(self._socket)
+        while True:
+            try:
+                count = self._records.recv_into(buffer)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._socket)
+            except (OSError, ValueError) as error:
+                raise trio.BrokenResourceError(str(error)) from error
+            else:
+                self._is_drained = 0 < count < len(buffer)
+                return count
+
+    async def receive_untaken(self, take: Take, max_bytes: int) -> bytearray:
+        self._is_drained = False
+        # What OpenSSL has decrypted already makes no socket readable.
+        if self._reactor is not None and not self._records.pending_bytes:
+            return await self._reactor.receive_untaken(
+                self._socket, take, max_bytes, source=self._records
+            )
+        if not self._records.pending_bytes:
+            await trio.lowlevel.wait_readable(self._socket)
+        received = bytearray(max_bytes)
+        count = await self.receive_into(memoryview(received))
+        return received[:count]
+
+    async def send_all(self, parts: Sequence[Buffer]) -> None:
+        while parts := self.send_now(parts):
+            await trio.lowlevel.wait_writable(self._socket)
+
+    def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
+        try:
+            return self._records.send_now(parts)
+        except (OSError, ValueError) as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def aclose(self) -> None:
+        if self._socket.fileno() >= 0:
+            if isinstance(self._socket, ssl.SSLSocket) and hasattr(self, "_records"):
+                self._records.say_end()
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+
+
+def _has_agreed(sock: ssl.SSLSocket) -> bool:
+    """Continue a handshake. Return False if the client must send more. Raises OSError."""
+    try:
+        sock.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""Connections whose client is not known yet: they are few, and none stays for long.
+
+Before its handshake a connection has no place among those of clients (`max.connections`), and no
+memory for requests. It has `HANDSHAKE_SECONDS`, which bytes do not renew: a client that sends one
+byte a second is not better than one that sends none. If there are too many, the oldest goes, which
+is a silent one: an honest client has agreed after some milliseconds. SASL, which comes after TLS,
+belongs into the same time.
+"""
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from odradek.broker.environment.env import Connection, HandshakeFailed
+from odradek.broker.security.principal import Principal
+
+if TYPE_CHECKING:
+    from odradek.broker.tls.listener_tls import ListenerTls
+
+LOGGER: Final = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS: Final = 10.0
+PLACES_MAX: Final = 1_000
+PART_OF_CONNECTIONS: Final = 4
+"""The part of the places of connections that handshakes may have beside them: a quarter."""
+
+
+class Handshakes:
+    """The handshakes under way."""
+
+    def __init__(self, connections_max: int) -> None:
+        self._places = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
+        self._scopes: dict[trio.CancelScope, None] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._scopes)
+
+    def end_all(self) -> None:
+        """End the handshakes under way: the broker stops."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def principal_of(self, stream: Connection, tls: "ListenerTls") -> Principal | None:
+        """Agree on TLS. Return the client's principal, None if the connection is to be closed."""
+        if len(self._scopes) >= self._places:
+            next(iter(self._scopes)).cancel()
+        scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
+        self._scopes[scope] = None
+        why = "its TLS handshake took too long, or too many others are under way"
+        cause = "handshake"
+        try:
+            with scope:
+                await stream.handshake()
+                return tls.principal_of(stream.peer_certificate)
+        except HandshakeFailed as error:
+            why = str(error)
+            cause = f"{why.partition('(')[0]}"
+        finally:
+            del self._scopes[scope]
+        LOGGER.info(
+            "connection of %s to listener %s closed: %s",
+            stream.peer,
+            tls.name,
+            why,
+            extra={"cause": cause},
+        )
+        return None

@@ -1,0 +1,111 @@
+"""Handshakes: a time limit that bytes do not renew, and a bound of those that are under way."""
+
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.environment.env import HandshakeFailed
+from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, Handshakes
+from odradek.broker.tls.listener_tls import ListenerTls
+from odradek.broker.tls.principal_names import NoRule
+from tests.fakes.net import FakeConnection
+
+ALICE = Principal("User", "CN=alice")
+
+
+class FakeTls:
+    name = "SECURE"
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        if certificate == b"stranger":
+            raise NoRule("no rule matches")
+        return ALICE if certificate else ANONYMOUS
+
+
+TLS = cast(ListenerTls, FakeTls())
+
+
+class Slow(FakeConnection):
+    """A client that sends a byte of its handshake each second, and never comes to an end."""
+
+    bytes_sent = 0
+
+    async def handshake(self) -> None:
+        while True:
+            await trio.sleep(1)
+            self.bytes_sent += 1
+
+
+class Shows(FakeConnection):
+    """A client that shows a certificate."""
+
+    def __init__(self, certificate: bytes | None, error: str = "") -> None:
+        super().__init__("client:1")
+        self._certificate = certificate
+        self._error = error
+
+    @property
+    def peer_certificate(self) -> bytes | None:
+        return self._certificate
+
+    async def handshake(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._error:
+            raise HandshakeFailed(self._error)
+
+
+async def test_the_principal_is_that_of_the_certificate() -> None:
+    handshakes = Handshakes(100)
+    assert await handshakes.principal_of(Shows(b"alice"), TLS) == ALICE
+    assert await handshakes.principal_of(Shows(None), TLS) == ANONYMOUS
+
+
+@pytest.mark.parametrize(
+    ("stream", "why"),
+    [
+        (Shows(b"stranger"), "no rule matches"),
+        (Shows(b"alice", "its certificate is not trusted"), "its certificate is not trusted"),
+    ],
+)
+async def test_a_refusal_is_one_line_of_the_log(
+    stream: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    assert await Handshakes(100).principal_of(stream, TLS) is None
+    assert caplog.messages == [f"connection of client:1 to listener SECURE closed: {why}"]
+
+
+async def test_bytes_that_trickle_do_not_renew_the_time_limit(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    slow = Slow("client:1")
+    began = trio.current_time()
+    assert await Handshakes(100).principal_of(slow, TLS) is None
+    assert trio.current_time() - began == HANDSHAKE_SECONDS
+    assert slow.bytes_sent >= HANDSHAKE_SECONDS - 1
+    assert "its TLS handshake took too long" in caplog.text
+
+
+async def test_the_oldest_of_too_many_handshakes_goes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    handshakes = Handshakes(40)  # ten of them at once
+    ended: list[int] = []
+
+    async def connect(number: int) -> None:
+        assert await handshakes.principal_of(Slow("client:1"), TLS) is None
+        ended.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(13):
+            nursery.start_soon(connect, number)
+            await trio.testing.wait_all_tasks_blocked()
+            assert handshakes.count <= 10
+        assert ended == [0, 1, 2]
+        assert await handshakes.principal_of(Shows(b"alice"), TLS) == ALICE
+        handshakes.end_all()
+    assert handshakes.count == 0

@@ -1,0 +1,153 @@
+"""TLS of a listener: what is wrong is one sentence, and a context that is wrong is not used."""
+
+import datetime
+import logging
+import ssl
+from pathlib import Path
+
+import pytest
+
+from odradek.broker.config.properties import Given, read_properties
+from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.settling import settle
+from odradek.broker.tls.listener_tls import ListenerTls
+from tests.broker.config.configured import from_properties
+from tests.certificates import DAY, Authority, Signed
+
+NAME = "SECURE"
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def signed(authority: Authority) -> Signed:
+    return authority.signed("broker")
+
+
+def tls_of(**properties: str) -> ListenerTls:
+    named = {name.replace("_", "."): text for name, text in properties.items()}
+    return ListenerTls(NAME, from_properties(named))
+
+
+def test_a_setting_of_the_listener_comes_before_the_one_for_all(
+    authority: Authority, signed: Signed
+) -> None:
+    properties = {
+        "ssl.keystore.location": "/no/such",
+        "listener.name.secure.ssl.keystore.location": signed.both_file,
+        "listener.name.secure.ssl.truststore.location": authority.file,
+        "listener.name.secure.ssl.client.auth": "required",
+    }
+    tls = ListenerTls(NAME, from_properties(properties))
+    assert tls.current().verify_mode is ssl.CERT_REQUIRED
+    with pytest.raises(ConfigError, match="/no/such cannot be read"):
+        ListenerTls("OTHER", from_properties(properties))
+
+
+def test_strangers_can_neither_renegotiate_nor_have_tickets(signed: Signed) -> None:
+    context = tls_of(ssl_keystore_location=signed.both_file).current()
+    assert context.options & ssl.OP_NO_RENEGOTIATION
+    assert context.options & ssl.OP_NO_COMPRESSION
+    assert context.num_tickets == 0
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+def test_one_version_may_be_chosen(signed: Signed) -> None:
+    file = signed.both_file
+    context = tls_of(ssl_keystore_location=file, ssl_enabled_protocols="TLSv1.3").current()
+    assert context.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+def test_a_mistake_is_one_sentence_with_the_file_and_the_line(
+    authority: Authority, signed: Signed
+) -> None:
+    def refusal(*lines: str) -> str:
+        text = "\n".join(["# TLS", *lines])
+        with pytest.raises(ConfigError) as refused:
+            ListenerTls(NAME, settle(read_properties(text, source="f")).config)
+        assert "\n" not in str(refused.value)
+        return str(refused.value)
+
+    good = f"ssl.keystore.location={signed.both_file}"
+    assert refusal("num.partitions=1").startswith("Listener SECURE has TLS and no certificate: set")
+    missing = refusal("ssl.keystore.location=/no/such")
+    assert missing == "f, line 2: /no/such cannot be read: No such file or directory."
+    missing = refusal(good, "listener.name.secure.ssl.keystore.location=/no/such")
+    assert missing == "f, line 3: /no/such cannot be read: No such file or directory."
+    assert refusal(good, "ssl.client.auth=required") == (
+        "f, line 3: ssl.client.auth is required, and no authority for certificates of clients is "
+        "named: set ssl.truststore.location."
+    )
+    assert refusal(good, "ssl.cipher.suites=NONE").startswith("f, line 3: ssl.cipher.suites has")
+    rules = refusal(good, "ssl.principal.mapping.rules=RULE:a")
+    assert rules.startswith("f, line 3: ssl.principal.mapping.rules is DEFAULT, or RULE:")
+
+
+def test_a_certificate_and_ciphers_that_do_not_fit_are_found_by_a_handshake(
+    signed: Signed,
+) -> None:
+    with pytest.raises(ConfigError, match="no client could agree on TLS with this certificate"):
+        tls_of(
+            ssl_keystore_location=signed.both_file,  # its key is no RSA
+            ssl_cipher_suites="TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        )
+
+
+def test_an_expired_certificate_starts_with_a_warning(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that does not start helps nobody; its other listeners are in order."""
+    old = authority.signed("old", begins=-3 * DAY, ends=-DAY)
+    tls_of(ssl_keystore_location=old.both_file)
+    assert "the certificate has expired at" in caplog.text
+
+
+def test_a_new_certificate_counts_after_reload(
+    authority: Authority, signed: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    file = signed.both_file
+    tls = tls_of(ssl_keystore_location=file)
+    before = tls.current()
+    renewed = authority.signed("renewed", ends=datetime.timedelta(days=90))
+    Path(file).write_text(renewed.key_pem + renewed.certificate_pem)
+    assert tls.current() is before, "nothing changes by itself"
+    assert tls.reload()
+    assert tls.current() is not before
+    assert "listener SECURE has a new certificate, which expires at" in caplog.text
+
+
+def test_a_broken_certificate_leaves_the_old_one_in_use(
+    authority: Authority, signed: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = signed.both_file
+    tls = tls_of(ssl_keystore_location=file)
+    before, good = tls.current(), Path(file).read_text()
+    other, old = authority.signed("other"), authority.signed("old", begins=-3 * DAY, ends=-DAY)
+    for content, sentence in (
+        (good[: len(good) // 2], "has no certificate"),
+        ("", "is neither PEM nor PKCS12"),
+        (other.key_pem + signed.certificate_pem, "the private key does not belong to the"),
+        (old.key_pem + old.certificate_pem, "the certificate has expired at"),
+    ):
+        caplog.clear()
+        Path(file).write_text(content)
+        assert not tls.reload()
+        assert tls.current() is before
+        assert "listener SECURE keeps its certificate of before, which expires at" in caplog.text
+        assert sentence in caplog.text
+    Path(file).write_text(good)
+    assert tls.reload()
+
+
+def test_settings_are_checked_before_they_are_used(signed: Signed) -> None:
+    tls = tls_of(ssl_keystore_location=signed.both_file)
+    before = tls.current()
+    wrong = settle([Given(name="ssl.keystore.location", text="/no/such")]).config
+    with pytest.raises(ConfigError):
+        tls.check(wrong)
+    assert not tls.configure(wrong)
+    assert tls.current() is before

@@ -1,0 +1,92 @@
+"""docs/security.md: its commands make certificates, and its samples run with them."""
+
+import re
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from odradek.broker.testing import RunningBroker
+from tests.programs import running
+
+PAGE: Final = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
+ADDRESS: Final = "localhost:9092"
+SERVED: Final = re.compile(r"serves 127\.0\.0\.1:(\d+),")
+RUN_SECONDS: Final = 120.0
+
+pytestmark = pytest.mark.slow
+
+
+def blocks(section: str, language: str) -> list[str]:
+    """The blocks of a language in a section of the page."""
+    _, _, rest = PAGE.partition(f"\n## {section}\n")
+    assert rest, section
+    text, _, _ = rest.partition("\n## ")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+TLS: Final = "TLS with an authority of your own"
+MUTUAL: Final = "Mutual TLS"
+
+
+def make(directory: Path, commands: str) -> None:
+    """Run commands of the page."""
+    subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=directory,
+        check=True,
+        timeout=RUN_SECONDS,
+        capture_output=True,
+    )
+
+
+@contextmanager
+def broker(directory: Path, properties: str) -> Iterator[int]:
+    """Run a broker with the settings that the page shows, on a free port. Return the port."""
+    assert ":9092" in properties
+    (directory / "server.properties").write_text(properties.replace(":9092", ":0"))
+    command = [*RunningBroker.command, "--config", "server.properties"]
+    log = (directory / "log").open("w")
+    with log, running(command, cwd=directory, stdout=subprocess.PIPE, stderr=log) as process:
+        assert process.stdout is not None
+        said = SERVED.search(process.stdout.readline())
+        assert said is not None, (directory / "log").read_text()
+        yield int(said[1])
+
+
+def run_sample(directory: Path, port: int, sample: str) -> None:
+    assert ADDRESS in sample
+    words = [sys.executable, "-c", sample.replace(ADDRESS, f"localhost:{port}")]
+    subprocess.run(words, cwd=directory, check=True, timeout=RUN_SECONDS)
+
+
+def test_the_recipe_for_tls_works_as_it_is_printed(tmp_path: Path) -> None:
+    certificates, serve = blocks(TLS, "sh")
+    assert serve.split() == ["odradek", "serve", "--config", "server.properties"]
+    make(tmp_path, certificates)
+    properties, _ = blocks(TLS, "properties")
+    with broker(tmp_path, properties) as port:
+        for sample in blocks(TLS, "python"):
+            run_sample(tmp_path, port, sample)
+
+
+def test_the_recipe_for_mutual_tls_works_as_it_is_printed(tmp_path: Path) -> None:
+    make(tmp_path, blocks(TLS, "sh")[0])
+    make(tmp_path, blocks(MUTUAL, "sh")[0])
+    properties, rules = blocks(MUTUAL, "properties")
+    with broker(tmp_path, properties + rules) as port:
+        for sample in blocks(MUTUAL, "python"):
+            run_sample(tmp_path, port, sample)
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
+        with (
+            socket.create_connection(("localhost", port), RUN_SECONDS) as sock,
+            context.wrap_socket(sock, server_hostname="localhost") as without,
+            pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
+        ):
+            without.recv(1)
