@@ -190,7 +190,8 @@ async def _repair_all(
     damaged: list[dict[str, object]] = []
     for directory in partitions:
         if choice is not None and not dry_run:
-            await restore_from_journal(disk, directory)
+            for path in await restore_from_journal(disk, directory):
+                click.echo(f"{directory}: {path} has what was never acknowledged.")
         found = await survey_log(disk, directory)
         if not found.is_damaged:
             continue

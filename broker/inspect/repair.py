@@ -37,7 +37,7 @@ from odradek.broker.storage.files import (
 from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import Identity
 from odradek.broker.storage.journal import LIFE_BITS
-from odradek.broker.storage.journal_replay import read_journal, read_life, restore
+from odradek.broker.storage.journal_replay import cut_behind, read_journal, read_life, restore
 from odradek.broker.storage.last_run import read_last_run
 from odradek.broker.storage.leader_epochs import OFFSET_MAX
 from odradek.broker.storage.log import Log
@@ -317,21 +317,30 @@ class _Walk:
 # Repair
 
 
-async def restore_from_journal(disk: Disk, directory: str) -> None:
+async def restore_from_journal(disk: Disk, directory: str) -> list[str]:
     """Write what the file of a log lacks and the journal of its data directory has.
 
-    Raises OSError. Nothing is cut off; repeating it changes nothing.
+    If the checkpoint cannot be read after a power failure, cut off what the journal has not, which
+    was never acknowledged. Return the files that have it. Raises OSError. Repeating it changes
+    nothing.
     """
     data_dir, small = parent_of(directory), await small_files_of(disk, directory)
     number = name_of(directory).rpartition("-")[2]
-    if small.topic_id is None or not (await read_last_run(disk, data_dir)).uses_journal:
-        return
-    records = (await read_journal(disk, data_dir)).of((small.topic_id.bytes, int(number)))
+    last = await read_last_run(disk, data_dir)
+    life = last.unrestored.get(name_of(directory))
+    if small.topic_id is None or not (last.uses_journal or life is not None):
+        return []
+    found = await read_journal(disk, data_dir, life)
+    records = found.of((small.topic_id.bytes, int(number)))
+    is_all_here = life is None and last.boot_id is not None and last.boot_id == disk.boot_id()
     files = OpenFiles(disk)
     try:
         await restore(files, directory, small.checkpoint, records)
+        if small.checkpoint is None and not is_all_here:
+            return await cut_behind(files, directory, records)
     finally:
         files.close_all()
+    return []
 
 
 async def repair(disk: Disk, found: Survey, *, leaves_out: bool, now_ms: int) -> list[str]:

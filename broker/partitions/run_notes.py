@@ -26,6 +26,7 @@ from odradek.broker.storage.journal_replay import (
     read_journal,
     read_life,
     remove_journal,
+    remove_kept,
     set_journal_aside,
 )
 from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run, write_last_run
@@ -86,7 +87,7 @@ class RunNotes:
         self._last_run = last = await read_last_run(self._disk, self._directory)
         self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
         self._found = FoundJournal(life=await read_life(self._disk, self._directory))
-        if self._journal_counts:
+        if self._found.life and not self.was_clean:
             self._found = await read_journal(self._disk, self._directory)
         for life in sorted(set(last.unrestored.values())):
             self._kept[life] = await read_journal(self._disk, self._directory, life)
@@ -99,6 +100,19 @@ class RunNotes:
         """True if the logs count only as their checkpoints and the journal have them."""
         used = self._last_run.uses_journal
         return (self._found.life > 0 if used is None else used) and not self._is_all_here
+
+    @property
+    def _is_rewritten(self) -> bool:
+        """True if the logs have all that was appended, but maybe in the page cache only.
+
+        An fsync that fails just before a kill leaves pages that no later fsync writes. What was
+        acknowledged of them is in the journal.
+        """
+        # invariant journal 9: What was acknowledged by the journal is written to its log again
+        # after every crash, so that a failed fsync of the log takes nothing of it.
+        # plant a kill just after a failed flush hides that the disk lacks what the journal has
+        is_used = self._last_run.uses_journal is not False
+        return is_used and not (self._journal_counts or self.was_clean or self._are_all_open)
 
     @property
     def _is_all_here(self) -> bool:
@@ -118,6 +132,7 @@ class RunNotes:
             counts, records = True, self._kept[unrestored].of(key)
         return Rules(
             journal=records if counts else None,
+            rewritten=records if self._is_rewritten and not counts else (),
             same_boot=(self._is_all_here and unrestored is None) or is_suspect,
             was_clean=self.was_clean,
             read_all=is_suspect,
@@ -150,16 +165,21 @@ class RunNotes:
         new = [name for name in unopened if name not in before]
         if self.was_clean or not self._found.life:
             new = []
-        elif counts:
-            new = [name for name in new if self._found.of(unopened[name])]
+        # Also one of which the journal has nothing: what it has beyond its checkpoint counts no
+        # more when the machine has not gone down again.
         self._left |= dict.fromkeys(new, self._found.life)
+        if counts:
+            new = [name for name in new if self._found.of(unopened[name])]
         self._are_all_open = True
         if new:  # else their records would be overwritten
             kept = await set_journal_aside(self._disk, self._directory, self._found.life)
             LOGGER.error(
-                "%d logs that could not be opened may have records in the journal; it is kept: %s",
+                "%d logs that could not be opened may have records in the journal; it is kept: %s. "
+                "Stop the broker, and run `odradek log repair %s`. The start at which the last of "
+                "these logs is opened, or is not there any more, removes these files",
                 len(new),
                 ", ".join(kept),
+                self._directory,
             )
         if journal is not None:
             await note_journal(self._disk, self._directory)
@@ -171,6 +191,17 @@ class RunNotes:
             await remove_journal(self._disk, self._directory)
         else:
             await self.write()
+        await self._remove_kept()
+
+    async def _remove_kept(self) -> None:
+        """Remove what was set aside of the journal, as far as no log needs it. Raises OSError."""
+        if self._left != self._last_run.unrestored:
+            return  # the notes could not be written
+        # invariant journal 8: A file of the journal that was set aside is removed when each log
+        # that it vouches for was opened since, or was deleted, and not before.
+        # plant a kept file of the journal is removed before its logs were opened
+        for path in await remove_kept(self._disk, self._directory, set(self._left.values())):
+            LOGGER.info("%s is removed: the logs that it has records of were opened", path)
 
     async def write(self) -> None:
         """Write what has changed since the notes on disk, once all logs are open."""
@@ -181,13 +212,15 @@ class RunNotes:
 
     async def _write(self) -> None:
         # A log that failed lacks on disk what its pages in memory have. The journal has it.
+        unopened = self._unopened()
         is_uncertain = self._files.journal is not None and self._files.has_failed.is_set()
         this_run = LastRun(
             uses_journal=self._files.journal is not None,
             journal_life=self._life,
             boot_id=None if is_uncertain else self._disk.boot_id(),
             damaged=frozenset(map(str, self._damaged())),
-            unrestored=self._left,
+            # Another log may have got the name of one that was deleted.
+            unrestored={name: life for name, life in self._left.items() if name in unopened},
             is_unflushed=self._flush is FlushPolicy.OS,
             lacks_records=self.lacks_records,
         )

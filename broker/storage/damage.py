@@ -35,6 +35,8 @@ class Rules:
     others: Others = Others.NONE
     journal: Sequence[JournalRecord] | None = None
     """What the journal has of the log; None if it does not count (`journal_replay.py`)."""
+    rewritten: Sequence[JournalRecord] = ()
+    """What the journal has of a log whose file has it, too, but maybe in the page cache only."""
     lacks_records: bool = False
     """A power failure took what the page cache had, and `log.flush` is `os`."""
 

@@ -10,8 +10,8 @@ full one vouches for write their checkpoints. Each checkpoint has the sequence n
 record had when its state was taken: earlier records of that log count no more. When that is so for
 all records of a file, it is used anew. A file that vouches for a log that has failed is set aside.
 
-The journal is read at a start after the machine went down (`journal_replay.py`). What a log has on
-disk beyond its checkpoint and the journal was never acknowledged, and is cut off.
+The journal is read at a start after a crash (`journal_replay.py`). What a log has on disk beyond
+its checkpoint and the journal was never acknowledged. It is cut off if the machine went down.
 
 An fsync of the journal that fails takes all logs that use it offline: what they have appended since
 can be acknowledged by nobody.
@@ -337,7 +337,12 @@ class BrokerJournal:
                 log.save_soon()
             return
         kept = f"{self._directory}/{PREFIX}{older.generation}{SET_ASIDE}"
-        LOGGER.error("%s is kept as %s: it has records of logs that failed", older.path, kept)
+        LOGGER.error(
+            "%s is kept as %s: it has records of logs that failed. Start the broker again when the "
+            "disk is in order; that puts them back, and removes the file",
+            older.path,
+            kept,
+        )
         try:
             older.file.close()
             self._disk.rename(older.path, kept)

@@ -53,7 +53,7 @@ from odradek.broker.storage.files import (
     offsets_in,
 )
 from odradek.broker.storage.good_batches import good_batches
-from odradek.broker.storage.journal_replay import NOT_VOUCHED, restore
+from odradek.broker.storage.journal_replay import NOT_VOUCHED, check_readable, restore
 from odradek.broker.storage.leader_epochs import OFFSET_MAX, LeaderEpochs
 from odradek.broker.storage.leftovers import remove_leftovers
 from odradek.broker.storage.log_start import LOG_START, WRONG, read_log_start
@@ -238,11 +238,15 @@ class Recovery:
             self._has_replaced = True
 
     async def _restore(self, checkpoint: Checkpoint | None) -> None:
-        """Write what the journal has and the files lack, if it counts. Raises OSError."""
+        """Write what the journal has and the files lack. Raises OSError, DamagedLog."""
         records = self._rules.journal
+        if records is not None:
+            check_readable(self._disk, self._directory, checkpoint)
         if records is not None and not self._rules.read_all:
             end = await restore(self._files, self._directory, checkpoint, records)
             self._vouched_end, self._durable_offset = end, max(self._durable_offset, end or 0)
+        elif records is None and self._rules.rewritten:
+            await restore(self._files, self._directory, checkpoint, self._rules.rewritten)
 
     # The starting point
 

@@ -406,6 +406,7 @@ class FakeFile:
     def start_fsync(self, done: FsyncEnded) -> None:
         if self._disk.is_off or self._incarnation != self._disk.incarnation:
             raise PowerOff(f"fsync {self.path}")
+        self._disk.begin("start_fsync", self.path, changes=False)
         trio.lowlevel.spawn_system_task(
             self._fsync_for,
             self._inode.change_count,

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from odradek.broker.inspect.log_command import log
 from odradek.broker.inspect.repair import repair, restore_from_journal, survey_log
 from odradek.broker.partitions.partitions import Partition
+from odradek.broker.storage import small_file
 from odradek.broker.storage.captured import CAPTURED_MAX_BYTES
 from odradek.broker.storage.checkpoint import (
     Checkpoint,
@@ -24,7 +25,9 @@ from odradek.broker.storage.checkpoint import (
     write_beside,
 )
 from odradek.broker.storage.config import FlushPolicy, LogConfig
+from odradek.broker.storage.damage import DamagedLog
 from odradek.broker.storage.data_format import FILE, FORMAT, UnknownFormat, claim_format
+from odradek.broker.storage.identity import IDENTITY, Identity, encode_identity
 from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.journal_file import (
     JournalRecord,
@@ -33,10 +36,12 @@ from odradek.broker.storage.journal_file import (
     encode_header,
     encode_record,
 )
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.storage.samples import (
     DIRECTORY,
     PARTITION_DIRECTORY,
+    TOPIC,
     TOPIC_ID,
     Client,
     Machine,
@@ -373,6 +378,176 @@ async def test_the_journal_is_kept_if_a_log_that_it_vouches_for_cannot_be_opened
     assert any(name.endswith(".kept") for name in machine.disk.listdir(DIRECTORY))
     await machine.restart_after_power_loss()
     assert cuts(machine) == []
+
+
+async def test_a_kept_file_is_removed_when_its_logs_were_opened(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    machine.disk.crash()
+    for _ in range(3):  # starts at which it cannot be opened
+        machine.disk.fail("open", errno.EACCES, path_end="checkpoint")
+        with pytest.raises(OSError, match="denied") as raised:
+            await machine.start()
+        machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+        await machine.partitions.run_notes.on_all_open()
+        assert any(name.endswith(".kept") for name in machine.disk.listdir(DIRECTORY))
+        machine.disk.kill()
+    assert f"`odradek log repair {DIRECTORY}`" in caplog.text
+    assert await values(await machine.start()) == [0, 1]
+    assert _names(machine.disk.listdir(DIRECTORY)) == ["journal-a", "journal-b"]
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_a_log_that_gets_the_name_of_one_that_could_not_be_opened_keeps_its_records() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("of the deleted topic"))
+    await partition.leader().wait_committed()
+    machine.disk.crash()
+    machine.disk.fail("open", errno.EACCES, path_end="checkpoint")
+    with pytest.raises(OSError, match="denied") as raised:
+        await machine.start()
+    machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+    await machine.partitions.run_notes.on_all_open()
+    await machine.partitions.delete(partition.topic, [0])
+    anew = await machine.partitions.create(partition.topic, OTHER_ID, 0, CONFIG)
+    for value in ("first", "second"):
+        anew.leader().append_from_client(batch(value))
+        await anew.leader().wait_committed()
+        if value == "first":
+            await anew.checkpoint()
+    machine.disk.kill()
+    assert await values(await machine.start(topic_id=OTHER_ID)) == [0, 1]
+    assert _names(machine.disk.listdir(DIRECTORY)) == ["journal-a", "journal-b"]
+
+
+async def with_more_than_was_acknowledged(machine: Machine) -> Partition:
+    """Acknowledge a record, and let the kernel write another one, which the journal lacks."""
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    await identified(machine)
+    machine.disk.fsync_gate = trio.Event()
+    partition.leader().append_from_client(batch("not acknowledged"))
+    kernel_writes(machine.disk, LOG_FILE)
+    return partition
+
+
+def spoil_checkpoint(disk: FakeDisk) -> None:
+    disk.damage(f"{PARTITION_DIRECTORY}/checkpoint", 5)
+
+
+async def identified(machine: Machine) -> None:
+    """Write the file that a broker writes beside each log that it makes."""
+    identity = Identity(
+        where=TopicPartition(TOPIC, 0),
+        topic_id=TOPIC_ID,
+        partition_count=1,
+        configs={},
+        cluster_id="cluster",
+    )
+    path = f"{PARTITION_DIRECTORY}/{IDENTITY}"
+    await small_file.write_beside(machine.disk, path, encode_identity(identity))
+    await small_file.move_into_place(machine.disk, path)
+
+
+async def test_a_log_whose_checkpoint_cannot_be_read_is_offline_after_a_power_failure() -> None:
+    """What the disk has behind the acknowledged records may be a marker without its decision."""
+    machine = journaled()
+    partition = await with_more_than_was_acknowledged(machine)
+    machine.disk.crash()
+    spoil_checkpoint(machine.disk)
+    before = machine.disk.bytes_of(LOG_FILE)
+    with pytest.raises(DamagedLog, match="it cannot be read") as raised:
+        await machine.start()
+    machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+    await machine.partitions.run_notes.on_all_open()
+    machine.disk.kill()
+    with pytest.raises(DamagedLog, match="it cannot be read"):
+        await machine.start()
+    assert machine.disk.bytes_of(LOG_FILE) == before
+    machine.disk.kill()
+    (kept,) = await restore_from_journal(machine.disk, PARTITION_DIRECTORY)
+    assert kept.endswith(f"{2:020}.cut")
+    found = await survey_log(machine.disk, PARTITION_DIRECTORY)
+    assert found.is_damaged
+    await repair(machine.disk, found, leaves_out=False, now_ms=0)
+    assert await values(await machine.start()) == [0, 1]
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+    assert _names(machine.disk.listdir(DIRECTORY)) == ["journal-a", "journal-b"]
+
+
+async def test_a_log_whose_checkpoint_cannot_be_read_is_read_completely_after_a_kill() -> None:
+    machine = journaled()
+    await with_more_than_was_acknowledged(machine)
+    machine.disk.kill()
+    spoil_checkpoint(machine.disk)
+    assert await values(await machine.start()) == [0, 1, 2]
+
+
+async def test_without_a_checkpoint_repair_writes_over_no_compacted_segment() -> None:
+    """The journal still has records of what was in its place, and of a segment that is gone."""
+    machine = journaled(replace(CONFIG, segment_bytes=120))
+    partition = await begun(machine)
+    for number in range(4):
+        partition.leader().append_from_client(batch(f"{number}" * 40))
+        await partition.leader().wait_committed()
+        await partition.checkpoint()
+    names = [segment.path() for segment in partition.log.segments]
+    assert len(names) > 2
+    journal = journal_of(machine)
+    for segment in partition.log.segments[:-1]:
+        journal.add(
+            None,
+            (TOPIC_ID.bytes, 0),
+            RecordKind.DATA,
+            segment.base_offset,
+            segment.next_offset,
+            segment_base=segment.base_offset,
+            position=0,
+            data=b"what compaction has removed",
+        )
+    journal.end_turn()
+    await trio.testing.wait_all_tasks_blocked()
+    await identified(machine)
+    machine.disk.crash()
+    spoil_checkpoint(machine.disk)
+    before = [machine.disk.bytes_of(name) for name in names]
+    await restore_from_journal(machine.disk, PARTITION_DIRECTORY)
+    assert [machine.disk.bytes_of(name) for name in names[:-1]] == before[:-1]
+
+
+async def test_a_kill_just_after_a_failed_flush_loses_nothing() -> None:
+    """The note that the log has failed is not written yet, and the page cache seems whole."""
+    machine = journaled()
+    partition = await begun(machine)
+    partition.leader().append_from_client(batch("acknowledged"))
+    await partition.leader().wait_committed()
+    machine.disk.fail("fsync", errno.EIO, path_end=".log")
+    with pytest.raises(KafkaError):
+        await partition.checkpoint()
+    before = len(machine.disk.journal)
+    partition = await machine.restart_after_kill()
+    assert f"write_at {LOG_FILE}" in machine.disk.journal[before:]
+    assert await values(partition) == [0, 1]
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
+async def test_no_file_is_begun_while_the_full_one_is_not_flushed() -> None:
+    """The fsync of the new file would have vouched for what the old one has."""
+    machine = journaled()
+    partition = await begun(machine)
+    journal_of(machine).file_bytes = machine.disk.size(f"{DIRECTORY}/journal-a") + 400
+    machine.disk.fail("start_fsync", errno.EAGAIN, path_end="journal-a")
+    partition.leader().append_from_client(batch("x" * 100))
+    partition.leader().append_from_client(batch("y" * 300))
+    assert machine.disk.size(f"{DIRECTORY}/journal-b") == 0
+    await partition.leader().wait_committed()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
 
 
 def _names(names: Sequence[str]) -> list[str]:
