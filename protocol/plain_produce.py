@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from odradek.protocol.apis.produce import PRODUCE
 
+KEY: Final = PRODUCE.key
+VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 PARTS_MAX: Final = 16
 """The most partitions of a plain request: the connections of a turn wait for each other."""
 CLIENT_ID_MAX_BYTES: Final = 255
@@ -58,7 +60,7 @@ def scan(frame: memoryview) -> PlainProduce | None:
     """Return the request in a frame (without its length), None if it has not the plain form."""
     try:
         key, version, correlation_id, client_id_bytes = _HEAD.unpack_from(frame)
-        if key != PRODUCE.key or not PRODUCE.has(version):
+        if key != KEY or version not in VERSIONS:
             return None
         at = _HEAD.size
         client_id = None

@@ -54,6 +54,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+import trio
+
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.leaders import LeaderHints
 from odradek.broker.api.produce_lookup import batch_of, name_of
@@ -145,7 +147,7 @@ async def produce(
     if len(batches) <= BATCHES_AT_ONCE and all(map(has_outcome, batches)):
         return await response_of(context, request, batches)
 
-    deadline = deadline_of(request.timeout_ms)
+    deadline = deadline_of(request.timeout_ms, since=trio.current_time())
     finish = partial(answer_in_time, context, request, batches, deadline)
     if len(batches) > 1 or len(request.topic_data) > 1:  # of which all but one are empty
         return Deferred(finish)

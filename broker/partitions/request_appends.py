@@ -136,9 +136,9 @@ def _append(batch: Batch, transaction_version: int) -> None:
             batch.log_start_offset = batch.leader.log.log_start_offset
 
 
-def deadline_of(timeout_ms: int) -> float:
+def deadline_of(timeout_ms: int, *, since: float) -> float:
     """Return the time of trio's clock until which a request waits for replicas and disk."""
-    return trio.current_time() + max(timeout_ms, OWN_DISK_MS) / 1000
+    return since + max(timeout_ms, OWN_DISK_MS) / 1000
 
 
 def has_outcome(batch: Batch) -> bool:

@@ -35,7 +35,6 @@ from odradek.late import dataclass
 from odradek.protocol import plain_produce
 from odradek.protocol.api import Api
 from odradek.protocol.apis.produce import (
-    PRODUCE,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
@@ -142,7 +141,8 @@ class Taken:
     """The number of each batch in its group."""
     by_all: bool
     """See `Batch.by_all`."""
-    deadline: float
+    taken_at: float
+    """The time of trio's clock."""
     countdown: Countdown
 
     def frame_now(self) -> bytearray | None:
@@ -171,7 +171,8 @@ class Taken:
                 self.plain.places, self.groups, self.numbers, strict=True
             )
         ]
-        return await answer_in_time(context, self._produce(), batches, self.deadline)
+        deadline = deadline_of(self.plain.timeout_ms, since=self.taken_at)
+        return await answer_in_time(context, self._produce(), batches, deadline)
 
     def _batch(self, index: int, group: Group, number: int) -> Batch:
         leader, header, offset = group.leader, group.headers[number], group.offsets[number]
@@ -224,22 +225,31 @@ class Lane:
         self._image: object = None
         self._leaders: dict[tuple[Place, bool], Leader] = {}
         self._groups: dict[Leader, Group] = {}
-        self._now_ms: int | None = None
+        self._found: dict[tuple[Place, bool, int], Group] = {}
+        """The groups of this turn by the places that name them, and by acks."""
+        self._now_ms = 0
+        self._now = 0.0
+        """The time of trio's clock at which the turn began."""
 
     def take(self, asking: Asking, frame: memoryview) -> Taken | None:
         """Take a request, or return None: nothing has changed then."""
         plain = plain_produce.scan(frame)
         if plain is None or plain.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
+        if not self._found:
+            self._now_ms, self._now = self._core.clock.wall_ms(), trio.current_time()
+        has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
         groups: list[Group] = []
         headers: list[BatchHeader] = []
         try:
-            api = asking.apis.get(PRODUCE.key)
+            api = asking.apis.get(plain_produce.KEY)
             if api is None or not api.has(plain.version):
                 return None
             client_id = None if plain.client_id is None else plain.client_id.decode()
             for place, records in zip(plain.places, plain.records, strict=True):
-                group = self._group(place, plain)
+                group = self._found.get((place, has_ids, plain.acks))
+                if group is None:
+                    group = self._find(place, has_ids=has_ids, acks=plain.acks)
                 if group is None or group in groups:
                     return None
                 header = self._check(group, records, plain)
@@ -259,7 +269,7 @@ class Lane:
             groups=groups,
             numbers=[len(group.batches) for group in groups],
             by_all=by_all,
-            deadline=deadline_of(plain.timeout_ms),
+            taken_at=self._now,
             countdown=Countdown(len(groups)),
         )
         self._add(taken, headers)
@@ -275,30 +285,33 @@ class Lane:
                 group.latest[header.producer_id] = header
         taken.plain.records.clear()
 
-    def _group(self, place: Place, plain: PlainProduce) -> Group | None:
-        """Return the group of a partition if the lane may append there. Raises KafkaError."""
-        leader = self._leader(place, plain)
+    def _find(self, place: Place, *, has_ids: bool, acks: int) -> Group | None:
+        """Return the group of a partition if the lane may append there. Raises KafkaError.
+
+        Nothing changes that before the end of the turn.
+        """
+        leader = self._leader(place, has_ids=has_ids)
         if leader is None:
             return None
         config = leader.log.config
         if config.is_compacted or config.compression is not None:
             return None
-        if plain.acks == ACKS_ALL or leader.view.is_alone:
+        if acks == ACKS_ALL or leader.view.is_alone:
             leader.check_in_sync()
         else:
             leader.check()
         group = self._groups.get(leader)
         if group is None:
             group = self._groups[leader] = Group(leader)
+        self._found[place, has_ids, acks] = group
         return group
 
-    def _leader(self, place: Place, plain: PlainProduce) -> Leader | None:
+    def _leader(self, place: Place, *, has_ids: bool) -> Leader | None:
         """Return the leader of a partition of a client's topic. Raises KafkaError."""
         image = self._core.cluster.image
         if image is not self._image or len(self._leaders) >= LEADERS_MAX:
             self._image = image
             self._leaders.clear()
-        has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
         leader = self._leaders.get((place, has_ids))
         if leader is None or leader.is_over:
             topic_bytes, index = place
@@ -319,10 +332,7 @@ class Lane:
     def _check(self, group: Group, records: memoryview, plain: PlainProduce) -> BatchHeader | None:
         """Return the header of a batch that may be appended. None or KafkaError: it may not."""
         log = group.leader.log
-        now_ms = self._now_ms
-        if now_ms is None:
-            now_ms = self._now_ms = self._core.clock.wall_ms()
-        header = check_client_batch(records, log.config, now_ms)
+        header = check_client_batch(records, log.config, self._now_ms)
         if header.is_transactional or (plain.version < ZSTD_FROM and header.codec == Codec.ZSTD):
             return None
         if header.producer_id < 0:
@@ -340,14 +350,13 @@ class Lane:
 
     def end_turn(self) -> None:
         """Append what was taken since the last call, and answer it once it counts."""
-        now_ms, self._now_ms = self._now_ms, None
-        if not self._groups:
+        if not self._found:
             return
         groups, self._groups = self._groups, {}
+        self._found.clear()
         for group in groups.values():
             if group.batches:
-                assert now_ms is not None
-                group.append(now_ms)
+                group.append(self._now_ms)
                 group.call_when_decided()
 
 

@@ -7,6 +7,7 @@ those of a client that has always a part of the next one under way.
 """
 
 import math
+import struct
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,7 @@ from odradek.broker.server.memory import Memory, Share
 from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.protocol.connection import FRAME_MIN_BYTES, LENGTH_BYTES, FrameReader
 
+_LENGTH: Final = struct.Struct(">i")
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
 """The most bytes of a large request that are read at once."""
 TAKEN_BYTES: Final = 1024
@@ -157,7 +159,7 @@ class Receiver:
         self._uses_lane = True
         at, end = 0, len(received)
         while end - at >= LENGTH_BYTES:
-            length = int.from_bytes(received[at : at + LENGTH_BYTES], "big", signed=True)
+            (length,) = _LENGTH.unpack_from(received, at)
             if not FRAME_MIN_BYTES <= length <= self._limits.frame_max_bytes:
                 return at, False
             start, stop = at + LENGTH_BYTES, at + LENGTH_BYTES + length
@@ -190,7 +192,7 @@ class Receiver:
 
     def _note_taken(self, taken: Taken) -> None:
         self.count += 1
-        self.deadline = trio.current_time() + self._limits.idle_seconds
+        self.deadline = taken.taken_at + self._limits.idle_seconds
         size_bytes = TAKEN_BYTES * len(taken.groups)
         self._share.hold(size_bytes)
         number = self._pending.add(PendingAnswer(taken.request, taken, size_bytes))

@@ -207,7 +207,7 @@ class Segment:
         self, batches: Sequence[Buffer], base_offset: int, ends: Sequence[End], config: LogConfig
     ) -> None:
         """Write batches that have their offsets, by one write. Raises as `append`."""
-        self._write(b"".join(batches))
+        self._write(batches[0] if len(batches) == 1 else b"".join(batches))
         for batch, (last_offset, timestamp) in zip(batches, ends, strict=True):
             self._wrote(len(batch), base_offset, last_offset, timestamp, config)
             base_offset = last_offset + 1
