@@ -71,7 +71,6 @@ class Membership:
             store=env.meta,
             metadata=metadata,
             session=self.session,
-            partitions=partitions,
             max_lag_seconds=config.replica_lag_time_max_ms / 1000,
         )
 
@@ -100,6 +99,8 @@ class Membership:
                 followers=followers,
                 is_own=session.is_own,
                 spawn=nursery.start_soon,
+                # The lease of a broker that is alone does not end, and nothing follows it.
+                on_lead=self.in_sync.watch if here.peer_port else None,
             )
 
             async def lead_anyway() -> None:
@@ -119,7 +120,7 @@ class Membership:
                 nursery.start_soon(logs.note_made)
                 await session.register(here)
                 nursery.start_soon(controller.run)
-                if here.peer_port:  # the lease of a broker that is alone does not end
+                if here.peer_port:
                     nursery.start_soon(session.run)
                     nursery.start_soon(self.in_sync.run)
                     nursery.start_soon(self._refusals().run)
@@ -161,7 +162,7 @@ class Membership:
         """
         while True:
             await trio.sleep(DISK_CHECK_SECONDS)
-            for partition in self._partitions.all():
+            for partition in self._partitions.troubles.partitions():
                 log = partition.log
                 if log.failure is None or log.is_damaged:
                     continue

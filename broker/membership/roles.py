@@ -30,6 +30,7 @@ from odradek.broker.cluster.image import (
 )
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.partitions.in_sync_view import InSyncView
+from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.values.topic_partition import TopicPartition
@@ -77,8 +78,13 @@ class Roles:
         followers: Followers,
         is_own: Callable[[BrokerImage], bool],
         spawn: Callable[..., None],
+        on_lead: Callable[[Leader], None] | None = None,
     ) -> None:
-        """`is_own` is `Session.is_own`. `spawn` starts a task: an async function and arguments."""
+        """`is_own` is `Session.is_own`. `spawn` starts a task: an async function and arguments.
+
+        `on_lead` is called with each lead that begins.
+        """
+        self._on_lead = on_lead
         self._is_own = is_own
         self._node_id = node_id
         self._partitions = partitions
@@ -316,6 +322,8 @@ class Roles:
                 now=trio.current_time(),
             )
         )
+        if self._on_lead is not None and partition.leading is not None:
+            self._on_lead(partition.leading)
 
     def _end_lead(self, partition: Partition, leader_epoch: int) -> None:
         # In the same step as the lead, and before it: a tenure that outlives its lead could decide.

@@ -14,6 +14,7 @@ to an earlier leader may have been truncated since.
 - A follower leaves when it has not had everything for `replica.lag.time.max.ms`.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Final
@@ -65,9 +66,16 @@ class Progress:
 
     def lag_seconds(self, log_end_offset: int, now: float) -> float:
         """Return for how long the follower has not had everything, as far as is known."""
+        self.note_contact(log_end_offset)
+        return now - self.caught_up_at
+
+    def note_contact(self, log_end_offset: int) -> None:
+        """Note that the follower still fetches, if it has everything below the log end.
+
+        Its fetches do not list a partition of which it has everything.
+        """
         if self.next_offset >= log_end_offset:
             self.caught_up_at = max(self.caught_up_at, self.contact.at)
-        return now - self.caught_up_at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,6 +100,8 @@ class InSyncView:
     """The in-sync set of a change whose outcome is not known yet."""
     followers: dict[int, Progress] = field(default_factory=dict)
     fetch_count: int = 0
+    end_at_look: int = UNKNOWN_OFFSET
+    """The log end when the leader last looked for followers that lag."""
 
     @classmethod
     def alone(cls, node_id: int, leader_epoch: int) -> "InSyncView":
@@ -206,6 +216,27 @@ class InSyncView:
             for node, progress in self.followers.items()
             if node not in self.isr and progress.next_offset >= needed
         ]
+
+    def note_news(self) -> None:
+        """Note the followers that had everything until now, as something has just changed.
+
+        The log may have grown since the leader looked last. Without this a follower would seem to
+        lag since that look.
+        """
+        for progress in self.followers.values():
+            progress.note_contact(self.end_at_look)
+
+    def leaves_at(self, log_end_offset: int, max_lag_seconds: float) -> float:
+        """Return when the first in-sync follower has to leave unless it is heard of before.
+
+        Infinity if none is in sync.
+        """
+        first = math.inf
+        for node, progress in self.followers.items():
+            if node in self.isr:
+                progress.note_contact(log_end_offset)
+                first = min(first, progress.caught_up_at)
+        return first + max_lag_seconds
 
     def leaving(self, log_end_offset: int, now: float, max_lag_seconds: float) -> list[int]:
         """Return the in-sync followers that have not had everything for too long."""

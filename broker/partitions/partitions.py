@@ -23,6 +23,7 @@ from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.run_notes import RunNotes
+from odradek.broker.partitions.troubles import Troubles
 from odradek.broker.partitions.unopened import UnopenedPartitions, why_missing
 from odradek.broker.partitions.upkeep.background import Background
 from odradek.broker.partitions.upkeep.identities import Identities
@@ -109,6 +110,7 @@ class Partitions:
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self._unopened = UnopenedPartitions()
+        self.troubles = Troubles(self._files, self.find)
         self.run_notes = RunNotes(
             self._disk,
             directory,
@@ -180,8 +182,11 @@ class Partitions:
 
     def damaged_partitions(self) -> list[TopicPartition]:
         """Return the partitions that are offline because their stored data is damaged."""
-        opened = [where for where, found in self._partitions.items() if found.log.is_damaged]
-        return [*self._unopened.damaged_partitions(), *opened]
+        opened = [each for each in self.troubles.partitions() if each.log.is_damaged]
+        return [
+            *self._unopened.damaged_partitions(),
+            *(TopicPartition(each.topic, each.index) for each in opened),
+        ]
 
     def topic_id_of(self, where: TopicPartition) -> UUID | None:
         """Return the topic whose log is here, opened or not; None without one."""

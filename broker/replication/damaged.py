@@ -67,7 +67,7 @@ class DamagedReplicas:
 
         On one node it would be of no use: other records of the partition can still be read.
         """
-        for partition in self._partitions.all():
+        for partition in self._partitions.troubles.partitions():
             found = partition.log.reader.damage
             if found is None or partition.log.failure is not None:
                 continue

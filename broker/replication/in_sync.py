@@ -7,6 +7,11 @@ restarted meanwhile does not get in with what its earlier run had on disk (KAFKA
 Changes that are due at the same time are written together, as one broker's return changes every
 partition of which it has a replica. If that write is refused, the next ones are written one by one.
 
+A broker may lead thousands of partitions, of which most are idle. So a partition is looked at only
+when there is news of it (its log has grown, its settings, replicas or in-sync set have changed),
+when a broker comes or goes, and when its first follower might have to leave, as that was not heard
+of since. A fetch of the follower that does not list the partition moves that time on.
+
 While the outcome of a change is unknown, the larger of both sets counts (`InSyncView.proposed`). A
 lost answer is no refusal (KAFKA-14144): the image shows in the end which set there is.
 """
@@ -20,14 +25,14 @@ import trio
 
 from odradek.broker.cluster.election import with_isr
 from odradek.broker.cluster.guarded_write import guarded_write
-from odradek.broker.cluster.image import PartitionImage
+from odradek.broker.cluster.image import BrokerImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
+from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.partitions.early import joining
 from odradek.broker.partitions.leader import Leader
-from odradek.broker.partitions.partitions import Partitions
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
@@ -47,6 +52,19 @@ class Change:
     isr: Sequence[int]
 
 
+class _Watch:
+    """Reports the news of one lead."""
+
+    __slots__ = ("_in_sync", "_leader")
+
+    def __init__(self, in_sync: "InSync", leader: Leader) -> None:
+        self._in_sync = in_sync
+        self._leader = leader
+
+    def notify(self) -> None:
+        self._in_sync.note_news(self._leader)
+
+
 class InSync:
     """Brings followers into the in-sync sets, and takes out those that lag or are gone."""
 
@@ -56,14 +74,16 @@ class InSync:
         store: MetaStore,
         metadata: ClusterMetadata,
         session: Session,
-        partitions: Partitions,
         max_lag_seconds: float,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._session = session
-        self._partitions = partitions
         self._max_lag_seconds = max_lag_seconds
+        self._watches: dict[Leader, _Watch] = {}
+        self._news: dict[Leader, None] = {}
+        """The leads to look at next."""
+        self._lags = Deadlines(self._leaves_at)
         self._due: dict[Leader, None] = {}
         self._is_due = trio.Event()
         self._singly = 0
@@ -73,18 +93,56 @@ class InSync:
         """Look for followers that lag, and write what changes, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_changes)
+            nursery.start_soon(self._note_lags)
+            brokers: tuple[BrokerImage, ...] = ()
             while True:
-                for partition in self._partitions.all():
-                    if partition.leading is not None:
-                        self.consider(partition.leading)
+                if brokers != self._metadata.image.brokers:
+                    brokers = self._metadata.image.brokers
+                    for leader in self._watches:
+                        self.note_news(leader)
+                self._look()
                 with trio.move_on_after(CHECK_SECONDS):
-                    await self._other_brokers()
+                    while brokers == self._metadata.image.brokers:
+                        await self._metadata.next_step()
 
-    async def _other_brokers(self) -> None:
-        """Wait until a broker comes or goes."""
-        before = self._metadata.image.brokers
-        while self._metadata.image.brokers == before:
-            await self._metadata.next_step()
+    def watch(self, leader: Leader) -> None:
+        """Look after the in-sync set of a lead that begins, until it is over."""
+        watch = self._watches[leader] = _Watch(self, leader)
+        leader.marks.followers.watches[watch] = None
+        leader.view.end_at_look = leader.log.log_end_offset
+        self.note_news(leader)
+
+    def note_news(self, leader: Leader) -> None:
+        """Look at a lead soon. Called at every append: quick, and quicker the second time."""
+        if leader not in self._news:
+            leader.view.note_news()
+            self._news[leader] = None
+
+    def _look(self) -> None:
+        """Look at the leads of which there is news."""
+        news, self._news = self._news, {}
+        for leader in news:
+            if leader.is_over or leader.log.is_deleted:
+                self._forget(leader)
+                continue
+            leader.view.end_at_look = leader.log.log_end_offset
+            self.consider(leader)
+            self._lags.watch(leader)
+
+    def _forget(self, leader: Leader) -> None:
+        watch = self._watches.pop(leader, None)
+        if watch is not None:
+            leader.marks.followers.watches.pop(watch, None)
+        self._lags.forget(leader)
+
+    def _leaves_at(self, leader: Leader) -> float:
+        return leader.view.leaves_at(leader.log.log_end_offset, self._max_lag_seconds)
+
+    async def _note_lags(self) -> None:
+        """Look at a lead when its first follower may have to leave."""
+        while True:
+            for leader in await self._lags.wait():
+                self.note_news(leader)
 
     def consider(self, leader: Leader) -> None:
         """Change the in-sync set of a partition if a follower should join or leave."""
@@ -143,8 +201,13 @@ class InSync:
                 LOGGER.warning("in-sync sets were not changed: %s", error)
                 await trio.sleep(RETRY_SECONDS)
             for change in changes:
-                self._due.pop(change.leader, None)
+                self._settle(change.leader)
                 self.consider(change.leader)
+
+    def _settle(self, leader: Leader) -> None:
+        """Take out a lead for which nothing is due any more. Its followers may lag again."""
+        self._due.pop(leader, None)
+        self.note_news(leader)
 
     def _next_changes(self) -> list[Change]:
         """Return the changes that are due and can be written now.
@@ -156,7 +219,7 @@ class InSync:
         for leader in tuple(self._due):
             isr = None if leader.is_over else self._wanted(leader)
             if isr is None:
-                del self._due[leader]
+                self._settle(leader)
                 continue
             image = self._metadata.image.partition(*leader.by_id.by_name)
             # Otherwise the role of the partition follows soon.

@@ -94,6 +94,8 @@ class OpenFiles:
         self.journal = journal
         self.has_failed = trio.Event()
         """Set when a log has failed: its pages may be lost although the machine goes on."""
+        self.in_trouble: dict[str, None] = {}
+        """The directories of logs that have failed, or in which something was found damaged."""
         self.first_sequence = 0
         """The number in checkpoints while no journal has begun: no record of before counts."""
         self.latest_sequence = 0

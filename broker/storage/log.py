@@ -174,6 +174,7 @@ class Log:
         if self.failure is None:
             self.failure = error
             self.files.has_failed.set()
+            self.files.in_trouble[self.directory] = None
             LOGGER.error("%s is offline until the broker is restarted: %s", self.name, error)
 
     # Appending

@@ -166,9 +166,14 @@ class LogReader:
         # retry KAFKA_STORAGE_ERROR silently.
         is_damaged = isinstance(error, DamagedSegment)
         if is_damaged:
-            self.damage = str(error)
+            self.note_damage(str(error))
         code = ErrorCode.CORRUPT_MESSAGE if is_damaged else ErrorCode.KAFKA_STORAGE_ERROR
         return KafkaError(code, f"{self._name} cannot be read: {error}")
+
+    def note_damage(self, problem: str) -> None:
+        """Note what was found damaged, in words."""
+        self.damage = problem
+        self._files.in_trouble[self._directory] = None
 
     async def load(self, segment: Segment) -> None:
         """Load a sealed segment's indexes, and drop the least recently used ones.

@@ -196,7 +196,7 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a replica in which a reader finds damage goes on leading",
         where="LogReader._read_error",
-        old="self.damage = str(error)",
+        old="self.note_damage(str(error))",
         tests=(
             f"{DAMAGED}a_leader_in_which_a_consumer_finds_damage_hands_over_and_is_fetched_anew",
         ),
@@ -204,7 +204,7 @@ CLUSTER_BUGS: Final = (
     Planted(
         bug="a replica that cannot be compacted because it is damaged stays as it is",
         where="LogCleaner._clean",
-        old="log.reader.damage = str(error)",
+        old="log.reader.note_damage(str(error))",
         tests=(
             "tests/broker/storage/test_compaction_damage.py::test_"
             "a_damaged_batch_is_not_copied_and_the_log_is_left_alone",

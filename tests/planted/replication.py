@@ -7,6 +7,7 @@ from tests.planted.bug import Planted
 
 ADMITTED: Final = "tests/broker/txn/test_admission.py::test_"
 ELECTED: Final = "tests/broker/cluster/test_election.py::test_"
+IN_SYNC: Final = "tests/broker/replication/test_in_sync.py::test_"
 LEADING: Final = "tests/broker/partitions/test_in_sync_view.py::test_"
 LOADED: Final = "tests/broker/coordination/test_loading.py::test_"
 REPLICAS: Final = "tests/broker/replication/test_replicas.py::test_"
@@ -339,8 +340,26 @@ REPLICATION_BUGS: Final = (
         tests=(f"{SESSIONS}a_mark_that_moves_is_answered_when_the_wait_is_over",),
     ),
     Planted(
+        bug="a follower of an idle partition lags since the last look when a record is appended",
+        where="InSync.note_news",
+        old="leader.view.note_news()",
+        tests=(f"{IN_SYNC}a_record_after_a_long_pause_does_not_make_a_follower_lag",),
+    ),
+    Planted(
+        bug="a lead is not looked at again after a look that found nothing",
+        where="InSync._look",
+        old="self._lags.watch(leader)",
+        tests=(f"{IN_SYNC}a_follower_that_is_not_heard_of_leaves_an_idle_partition",),
+    ),
+    Planted(
+        bug="a broker that is gone stays in the sets of idle partitions until it lags",
+        where="InSync.run",
+        old="for leader in self._watches:\n    self.note_news(leader)",
+        tests=(f"{IN_SYNC}a_broker_that_goes_leaves_the_sets_of_all_partitions_at_once",),
+    ),
+    Planted(
         bug="an idle partition loses its followers",
-        where="Progress.lag_seconds",
+        where="Progress.note_contact",
         old="self.caught_up_at = max(self.caught_up_at, self.contact.at)",
         tests=(
             f"{LEADING}a_follower_that_has_everything_is_in_sync_while_its_session_goes_on",

@@ -61,9 +61,10 @@ class LogCleaner:
     async def clean_what_is_due(self) -> int:
         """Compact every log that is due. Return how many were compacted."""
         due: list[tuple[Maintenance, Plan]] = []
-        for upkeep in list(self.logs()):
+        # Most logs are not compacted: they are passed over without a pause for other tasks.
+        for upkeep in [upkeep for upkeep in self.logs() if upkeep.log.config.is_compacted]:
             log = upkeep.log
-            if log.config.is_compacted and log not in self._damaged:
+            if log not in self._damaged:
                 try:
                     plan = upkeep.plan()
                 except (KafkaError, OSError) as error:
@@ -83,7 +84,7 @@ class LogCleaner:
                 plan, map_bytes=self.config.map_bytes, offload=self.offload
             )
         except (DamagedSegment, ProtocolError) as error:
-            log.reader.damage = str(error)
+            log.reader.note_damage(str(error))
             LOGGER.error("%s is not compacted until the next start: %s", log.name, error)
             self._damaged.add(log)
         except (KafkaError, OSError) as error:
