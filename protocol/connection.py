@@ -257,10 +257,9 @@ class ClientProtocol:
             api.key, version, correlation_id, -1 if client_id is None else len(client_id)
         )
         head += client_id or b""
-        is_flexible = api.is_flexible(version)
-        if is_flexible:
+        if api.is_flexible(version):
             head.append(0)
-        buffers = _finish(head, wire.build(message, version, is_flexible, parts))
+        buffers = _finish(head, api.build_request(version, message, parts))
         if is_answered:
             assert correlation_id not in self._in_flight, (correlation_id, api.name)
             self._in_flight[correlation_id] = api, version
@@ -283,10 +282,9 @@ class ClientProtocol:
         api, version = awaited
         if api.key == API_VERSIONS_KEY and _is_unsupported_version(cursor):
             version = 0
-        is_flexible = api.is_flexible(version)
-        if is_flexible and api.key != API_VERSIONS_KEY:  # as in `_has_response_tags`
+        if _has_response_tags(api, version):
             _skip_tags(cursor)
-        return correlation_id, wire.parse(api.response, version, is_flexible, cursor)
+        return correlation_id, api.parse_response(version, cursor)
 
 
 def _has_response_tags(api: Api[Any, Any], version: int) -> bool:

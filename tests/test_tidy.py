@@ -51,7 +51,7 @@ LEVELS = {
         {"record", "wire"},
         {"api", "consumer_protocol", "control", "kraft_records", "state_records", "state_topics"},
         {"apis"},
-        {"connection", "plain_produce"},
+        {"connection", "plain_produce", "produce_batches"},
     ),
     "client": (
         {"errors", "green", "journal", "network", "options", "public_names", "wording"},

@@ -215,10 +215,14 @@ class Cluster:
     # Metadata
 
     @property
+    def stale_from(self) -> float:
+        """The time from which on the metadata is older than `metadata_max_age_ms`."""
+        return self.metadata.learned_at + self.config.metadata_max_age_ms / 1000
+
+    @property
     def is_stale(self) -> bool:
         """Return True if the metadata is older than `metadata_max_age_ms`."""
-        age = trio.current_time() - self.metadata.learned_at
-        return age * 1000 > self.config.metadata_max_age_ms
+        return trio.current_time() > self.stale_from
 
     async def refresh(
         self, topics: Iterable[str] | None = (), *, auto_create: bool = False

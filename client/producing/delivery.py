@@ -22,14 +22,11 @@ class Delivery:
         return f"<Delivery to {self._batch.queue.name}, {state}>"
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return self._wait().__await__()
-
-    async def _wait(self) -> RecordMetadata:
         batch = self._batch
         if not batch.is_done:
             batch.mark_read(self._index)  # so that `flush` does not raise the error
             try:
-                await batch.wait()
+                yield from batch.wait().__await__()
             except BaseException:  # a program that stops waiting has not read the error
                 batch.mark_unread(self._index)
                 raise

@@ -31,7 +31,6 @@ from odradek.client.errors import (
 from odradek.client.producing.batches import NO_PRODUCER, ProducerIdentity
 from odradek.client.producing.last_producer import LastProducer, is_free
 from odradek.client.producing.prepared import PreparedTransaction
-from odradek.client.producing.session import PRODUCE_WITH_NAMES
 from odradek.client.types import (
     GroupMetadata,
     OffsetAndMetadata,
@@ -63,6 +62,7 @@ from odradek.protocol.apis.txn import (
     TxnOffsetCommitRequestTopic,
 )
 from odradek.protocol.errors import RETRIABLE, ErrorCode
+from odradek.protocol.produce_batches import NAMES_UNTIL
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.text import printable
 
@@ -119,7 +119,7 @@ class TransactionRequests:
 
     @property
     def produce_at_most(self) -> int:
-        return TV1_PRODUCE if self.transaction_version < 2 else PRODUCE_WITH_NAMES
+        return TV1_PRODUCE if self.transaction_version < 2 else NAMES_UNTIL
 
     async def init_producer_id(self, expected: ProducerIdentity) -> ProducerIdentity:
         """Send InitProducerId. Return the identity to go on with.

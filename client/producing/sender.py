@@ -34,16 +34,9 @@ from odradek.client.producing.accumulator import Accumulator
 from odradek.client.producing.batches import PartitionQueue, ProducerBatch
 from odradek.client.producing.session import ProducerSession
 from odradek.client.types import TopicPartition
-from odradek.protocol.apis.produce import (
-    PRODUCE,
-    NodeEndpoint,
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from odradek.protocol.apis.produce import NodeEndpoint, PartitionProduceResponse
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.produce_batches import PRODUCE_BATCHES, Batches, Results
 
 PURPOSE: Final = "produce"
 NEVER: Final = float("inf")
@@ -129,7 +122,7 @@ class Sender:
         self._next_wake = next(iter(self._accumulator.incomplete)).deadline
         if not active or not self._session.may_send():
             return
-        if self._cluster.is_stale:
+        if now > self._cluster.stale_from:
             self._once("age", self._refresh_old)
         by_connection: dict[BrokerConnection, list[ProducerBatch]] = {}
         for name, queue in list(active.items()):
@@ -202,24 +195,14 @@ class Sender:
             rest = rest[count:]
 
     def _post_one(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
-        topics: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            topic, partition = batch.queue.name
-            data = PartitionProduceData(index=partition, records=batch.encoded)
-            topics.setdefault(topic, []).append(data)
-        request = ProduceRequest(
-            transactional_id=self._config.transactional_id,
-            acks=self._acks,
-            timeout_ms=self._config.request_timeout_ms,
-            topic_data=tuple(
-                TopicProduceData(name=name, partition_data=tuple(data))
-                for name, data in topics.items()
-            ),
-        )
+        config = self._config
+        encoded = [(batch.queue.name, batch.encoded or b"") for batch in batches]
+        request = Batches(config.transactional_id, self._acks, config.request_timeout_ms, encoded)
+        api = PRODUCE_BATCHES
         try:
-            version = connection.version_of(PRODUCE, self._session.produce_at_most)
+            version = connection.version_of(api, self._session.produce_at_most)
             answered = partial(self._on_answered, batches)
-            connection.post(PRODUCE, version, request, answered, is_answered=self._acks != 0)
+            connection.post(api, version, request, answered, is_answered=self._acks != 0)
         except OdradekError as error:
             self._on_answered(batches, None, error)
 
@@ -228,13 +211,9 @@ class Sender:
     def _on_answered(
         self,
         batches: list[ProducerBatch],
-        response: ProduceResponse | None,
+        results: Results | None,
         error: OdradekError | None,
     ) -> None:
-        results: dict[tuple[str, int], PartitionProduceResponse] = {}
-        for topic in response.responses if response is not None else ():
-            for partition in topic.partition_responses:
-                results[topic.name, partition.index] = partition
         for batch in batches:
             queue = batch.queue
             self._accumulator.note_answered(batch)
@@ -242,18 +221,18 @@ class Sender:
                 self._on_unanswered(batch, error)
             elif self._acks == 0:
                 self._on_stored(batch, -1, -1)
-            elif (result := results.get(queue.name)) is None:
+            elif results is None or (result := results.of.get(queue.name)) is None:
                 self._on_unanswered(batch, Retriable(f"no answer about {queue.name}"))
             # A duplicate is stored: an earlier attempt succeeded, and its answer was lost. The
             # offset may be unknown by now (-1).
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._on_stored(batch, result.base_offset, result.log_append_time_ms)
             else:
-                assert response is not None
-                self._on_refused(batch, result, response.node_endpoints)
+                self._on_refused(batch, result, results.node_endpoints)
             if queue.has_unsent:
                 self._accumulator.active[queue.name] = queue
-        self.pump()
+        if self._accumulator.active:
+            self.pump()
 
     def _on_stored(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int) -> None:
         self._is_one_by_one = batch.count == 1 and not self._is_transactional

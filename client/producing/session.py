@@ -24,10 +24,8 @@ from odradek.client.producing.batches import NO_PRODUCER, ProducerBatch, Produce
 from odradek.client.types import TopicPartition
 from odradek.protocol.apis.txn import INIT_PRODUCER_ID, InitProducerIdRequest
 from odradek.protocol.errors import ErrorCode
+from odradek.protocol.produce_batches import NAMES_UNTIL
 
-PRODUCE_WITH_NAMES: Final = 12
-"""The last version of Produce with topic names. Version 13 has topic ids: a topic that was deleted
-and created again has another id, and the user means the name."""
 EPOCH_MAX: Final = 32766
 LOST_SEQUENCE: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
@@ -45,7 +43,7 @@ class ProducerSession(ABC):
     @property
     def produce_at_most(self) -> int:
         """The highest version of Produce that may be used."""
-        return PRODUCE_WITH_NAMES
+        return NAMES_UNTIL
 
     @abstractmethod
     def may_send(self) -> bool:
