@@ -18,7 +18,7 @@ def precedent_of(leader: Leader) -> Precedent | None:
     precedent = leader.maintenance.precedent()
     # A follower that is added meanwhile joins only with it.
     if precedent is not None:
-        leader.view.start_offset = max(leader.view.start_offset, leader.log.log_end_offset)
+        leader.view.followed_offset = leader.log.log_end_offset
     return precedent
 
 

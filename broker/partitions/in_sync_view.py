@@ -93,6 +93,8 @@ class InSyncView:
     """The revision of the metadata store in which `isr` was written."""
     start_offset: int = 0
     """The log end when the epoch began. What is below it may have been acknowledged before."""
+    followed_offset: int = 0
+    """Markers in other logs may follow what is below it (`early.py`)."""
     adding: Sequence[int] = ()
     """Replicas that a reassignment adds, or was adding when another took its place. They do not
     raise the number that must be in sync."""
@@ -210,7 +212,7 @@ class InSyncView:
 
     def joining(self, high_watermark: int) -> list[int]:
         """Return the followers that may join the in-sync set."""
-        needed = max(high_watermark, self.start_offset)
+        needed = max(high_watermark, self.start_offset, self.followed_offset)
         return [
             node
             for node, progress in self.followers.items()
