@@ -12,6 +12,7 @@ end, logs are flushed and marked as closed cleanly.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -34,6 +35,7 @@ from odradek.broker.environment.env import Env
 from odradek.broker.membership.local_coordinators import LocalCoordinators, local_coordinators
 from odradek.broker.membership.membership import Membership
 from odradek.broker.membership.peers import Peers
+from odradek.broker.partitions.early import may_follow_now
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig
@@ -409,6 +411,7 @@ def _core(
             coordinators.transactions,
             verifies=broker_configs.settings.now.transaction_partition_verification_enable,
             others=others,
+            may_follow=partial(may_follow_now, partitions),
         ),
         groups=coordinators.groups,
         in_sync=membership.in_sync,

@@ -12,7 +12,7 @@ import trio
 from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.parallel import for_each
 from odradek.broker.environment.turns import Turns
-from odradek.broker.partitions.early import may_follow, precedent_of
+from odradek.broker.partitions.early import may_follow_now
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.storage.marking import NewMarker
 from odradek.broker.values.topic_partition import TopicIdPartition
@@ -21,7 +21,7 @@ from odradek.protocol.apis.txn import (
     WritableTxnMarker,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 
 LOGGER: Final = logging.getLogger(__name__)
 BETWEEN_MARKERS: Final = "between-markers"
@@ -180,26 +180,18 @@ class _EarlyMarkers:
 
 
 def append_early(
-    context: RequestContext, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
+    context: RequestContext, state_index: int, marker: WritableTxnMarker
 ) -> _EarlyMarkers | None:
     """Append markers in the turn in which their decision was appended. See `MarkerSender`."""
     partitions = context.core.partitions
     runs: list[Run] = [[write] for write in writes_of(marker)]
-    try:
-        deciding = partitions.leader(TRANSACTION_STATE_TOPIC, state_index)
-        leaders = [partitions.leader(*write.where.by_name) for (write,) in runs]
-    except KafkaError:
+    if not may_follow_now(partitions, state_index, [write.where for (write,) in runs]):
         return None
-    if deciding.leader_epoch != coordinator_epoch or not all(map(may_follow, leaders)):
-        return None
-    # invariant journal 6
-    precedent = precedent_of(deciding)
-    if precedent is None:
-        return None
-    for number, (run, leader) in enumerate(zip(runs, leaders, strict=True)):
+    for number, run in enumerate(runs):
         if number:
             context.core.reached(BETWEEN_MARKERS)
-        leader.log.saver.follow(precedent)
         append_run(context, run)
-        leader.maintenance.flusher.give_now()  # one write of the journal has all of them
+        leader = run[0].leader
+        if leader is not None:
+            leader.maintenance.flusher.give_now()  # one write of the journal has all of them
     return _EarlyMarkers(context, runs)

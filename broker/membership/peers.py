@@ -131,9 +131,7 @@ class Peers:
         """Send markers to their leader. Raises KafkaError."""
         return await self._ask(broker_id, WRITE_TXN_MARKERS, request)
 
-    def append_early(
-        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
-    ) -> EarlyMarkers | None:
+    def append_early(self, state_index: int, marker: WritableTxnMarker) -> EarlyMarkers | None:
         """Append markers of a decision that is not durable yet, if all logs are only here."""
         core = self._started()[0]
         if not core.partitions.is_journaled:
@@ -145,7 +143,7 @@ class Peers:
         from odradek.broker.api.marker_writes import append_early
 
         context = self._context_here(WRITE_TXN_MARKERS)
-        return append_early(context, state_index, coordinator_epoch, marker)
+        return append_early(context, state_index, marker)
 
     async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:
         """Return the highest coordinator epoch of the producer's markers in a partition."""

@@ -214,9 +214,12 @@ class LogSaver:
         """
         # invariant journal 6: A marker that was appended before its decision was durable counts
         # only with it: the journal has the decision first, and a checkpoint that describes the
-        # marker waits for the decision.
+        # marker waits for the decision. The same holds for the first records of a transaction in a
+        # partition, and the addition of the partition.
         # plant a marker comes into the journal before its decision
         # plant a checkpoint vouches for a marker whose decision is not durable
+        # plant a checkpoint vouches for records whose transaction no coordinator knows
+        # plant an id forgets a partition that has records of it
         # plant a marker without a checkpoint below it is written before its decision is durable
         # plant a follower joins with a marker whose decision may be lost
         # plant an id decides anew although its markers may count

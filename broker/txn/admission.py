@@ -13,7 +13,8 @@ The leader of a partition asks before it appends a transactional batch or transa
 This is the only place that asks a coordinator on behalf of a leader.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import trio
@@ -84,11 +85,15 @@ class Admission:
         *,
         verifies: bool,
         others: OtherCoordinators | None = None,
+        may_follow: Callable[[int, Collection[TopicIdPartition]], bool] = lambda *_: False,
     ) -> None:
         """`verifies`: the setting `transaction.partition.verification.enable`.
 
-        Without `others` this broker coordinates every transactional id.
+        Without `others` this broker coordinates every transactional id. `may_follow` returns True
+        if records may be appended to partitions in this turn, in which the last record of a
+        partition of `__transaction_state`, whose index is given, was appended (`early.py`).
         """
+        self._may_follow = may_follow
         self._transactions = transactions
         self._verifies = verifies
         self._others = others
@@ -202,16 +207,20 @@ class Admission:
         While the last transaction is being completed the coordinator answers
         CONCURRENT_TRANSACTIONS. If the producer got that for its first batch, its second batch
         would be out of order. Therefore the leader retries (KAFKA-18654).
+
+        The addition may not be durable yet. Then what is appended in this turn counts only with it.
         """
         deadline = trio.current_time() + patience_ms / 1000
         while True:
             try:
+                # invariant journal 6
                 await self._transactions.add_partitions(
                     transactional_id=transactional_id,
                     producer=producer,
                     partitions=partitions,
                     transaction_version=2,
                     max_wait_ms=max(0, int((deadline - trio.current_time()) * 1000)),
+                    may_follow=partial(self._may_follow_in, transactional_id, partitions),
                 )
                 return {}
             except KafkaError as error:
@@ -219,6 +228,12 @@ class Admission:
                 if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or is_late:
                     return dict.fromkeys(partitions, error.code)
             await trio.sleep(RETRY_SECONDS)
+
+    def _may_follow_in(
+        self, transactional_id: str, partitions: Collection[TopicIdPartition]
+    ) -> bool:
+        index = self._transactions.partition_for(transactional_id)
+        return self._may_follow(index, partitions)
 
 
 class _Request(NamedTuple):

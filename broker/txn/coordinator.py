@@ -94,6 +94,7 @@ class TransactionCoordinator:
             on_uncertain=lambda index: self._started_tasks.read_anew(index),
             is_by_tag=is_by_tag,
             on_appended=lambda entry, to: self._started_tasks.mark_early(entry, to),
+            commit_later=lambda commit: self._started_tasks.commit_later(commit),
         )
         self._room = RoomForIds(self._ledger, clock, config.transactional_ids_max_bytes)
         self._steps = Steps(
@@ -178,7 +179,7 @@ class TransactionCoordinator:
         if transactional_id is None:
             fresh = await self._producer_ids.next()
             return Initialised(ProducerIdAndEpoch(producer_id=fresh, producer_epoch=0))
-        _check_id(transactional_id)
+        store.check_id(transactional_id)
 
         def request_for(transaction: TransactionMetadata) -> StepRequest:
             event = init_event(transaction, expected, keep=keep_prepared)
@@ -211,18 +212,20 @@ class TransactionCoordinator:
         transaction_version: int,
         max_wait_ms: int | None = None,
         client: ClientIdentity | None = None,
+        may_follow: Callable[[], bool] = lambda: False,
     ) -> None:
         """Add `partitions` to the producer's transaction; the first of them begins it.
 
         `transaction_version`: 2 where the client's request implies it (Produce 12,
         TxnOffsetCommit 5), else 0. Returns without a checkpoint if all are in it already. `client`:
-        the sender of the request, if a refusal is to be logged.
+        the sender of the request, if a refusal is to be logged. `may_follow` is as in
+        `Ledger.write`: if it returns True, the addition is not durable yet.
 
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         CONCURRENT_TRANSACTIONS, the coordinator errors; COORDINATOR_LOAD_IN_PROGRESS, too, if there
         is no room for more partitions for now.
         """
-        _check_id(transactional_id)
+        store.check_id(transactional_id)
         added = frozenset(partitions)
 
         def request_for(transaction: TransactionMetadata) -> StepRequest:
@@ -235,7 +238,7 @@ class TransactionCoordinator:
 
         with self._logging_refusals(transactional_id, "a partition", client):
             await self._steps.perform(
-                lambda: self._entry(transactional_id), request_for, max_wait_ms
+                lambda: self._entry(transactional_id), request_for, max_wait_ms, may_follow
             )
         self._ledger.note_heard(transactional_id)
 
@@ -252,7 +255,7 @@ class TransactionCoordinator:
         for what is appended before the next checkpoint.
         """
         try:
-            _check_id(transactional_id)
+            store.check_id(transactional_id)
             transaction = self._entry(transactional_id).for_leaders
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
@@ -277,7 +280,7 @@ class TransactionCoordinator:
         Raises KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
         INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, the coordinator errors.
         """
-        _check_id(transactional_id)
+        store.check_id(transactional_id)
 
         def request_for(transaction: TransactionMetadata) -> StepRequest:
             version = transaction_version
@@ -319,7 +322,7 @@ class TransactionCoordinator:
 
         Raises KafkaError: INVALID_REQUEST, TRANSACTIONAL_ID_NOT_FOUND, the coordinator errors.
         """
-        _check_id(transactional_id)
+        store.check_id(transactional_id)
         entry = self._ledger.find(transactional_id)
         if entry is None:
             message = f"no producer uses the transactional id {transactional_id!r}"
@@ -486,13 +489,3 @@ def _cause_of(event: Event, by_administrator: bool) -> BumpCause:
         return BumpCause.ADMINISTRATOR
     resumes = event in (Event.INIT_CURRENT, Event.INIT_LAST)
     return BumpCause.RESUMED if resumes else BumpCause.NEW_INSTANCE
-
-
-def _check_id(transactional_id: str) -> None:
-    """Raise KafkaError for an empty id (KAFKA-5171), or an id too long for a record's key."""
-    if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
-    size = len(transactional_id.encode(errors="surrogatepass"))
-    if size > store.ID_MAX_BYTES:
-        message = f"a transactional id has at most {store.ID_MAX_BYTES} bytes, not {size}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

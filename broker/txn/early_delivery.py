@@ -17,10 +17,9 @@ from typing import Final
 
 import trio
 
-from odradek.broker.txn.early import MarkersUnderWay
 from odradek.broker.txn.finish import debt_of
 from odradek.broker.txn.ledger import Ledger
-from odradek.broker.txn.markers import MarkerSender, marker_of
+from odradek.broker.txn.markers import MarkerSender, MarkersUnderWay, marker_of
 from odradek.broker.txn.tenure import Entry
 from odradek.broker.txn.transaction import TransactionMetadata
 
@@ -42,9 +41,7 @@ class EarlyDelivery:
             return None
         debt = debt_of(entry, decision, trio.CancelScope())
         markers = self._sender.append_early(
-            self._ledger.partition_for(entry.transactional_id),
-            entry.tenure.coordinator_epoch,
-            marker_of(debt),
+            self._ledger.partition_for(entry.transactional_id), marker_of(debt)
         )
         if markers is None:
             return None

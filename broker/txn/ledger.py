@@ -8,6 +8,7 @@ deadline, and has a decided transaction finished. Its end alone takes a shorter 
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -49,7 +50,8 @@ class Ledger:
     `on_decided` is called with the entries of each decision, which must be finished; it may not
     raise. `on_uncertain` is called with a partition that must be read anew. `is_by_tag` says
     whether ids are kept where their tag hashes to. `on_appended` is called with a decision of one
-    id as soon as it is in the log.
+    id as soon as it is in the log. `commit_later` is called with the rest of a change that records
+    follow already.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Ledger:
         on_uncertain: Callable[[int], None],
         is_by_tag: Callable[[], bool],
         on_appended: Callable[[Entry, TransactionMetadata], None],
+        commit_later: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self.deadlines: Final = TransactionDeadlines(clock, config)
         self._tenures: Final[Tenures[TransactionTenure]] = Tenures(
@@ -72,6 +75,7 @@ class Ledger:
         self._config = config
         self._on_uncertain = on_uncertain
         self._on_appended = on_appended
+        self._commit_later = commit_later
         self._is_by_tag = is_by_tag
 
     async def load(self, index: int) -> None:
@@ -184,10 +188,19 @@ class Ledger:
     def is_loading(self) -> bool:
         return self._tenures.is_loading
 
-    async def write(self, change: Change, records: Sequence[Record] | None = None) -> None:
+    async def write(
+        self,
+        change: Change,
+        records: Sequence[Record] | None = None,
+        *,
+        may_follow: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Append what ids of one tenure become as one batch. Return when it is visible.
 
         Until then the ids are pending. `records` are those of the change, if they are made already.
+        `may_follow` is called when they are appended. If it returns True, this returns at once, and
+        the caller may append to other logs in this turn what follows from the change.
+
         Raises KafkaError; the ids are then as they were, and not pending. For a few hundred ids,
         unless they are pending before (`reserved` in `transaction_group.py`): nothing else runs
         until they are appended.
@@ -211,21 +224,25 @@ class Ledger:
                 ((entry, after),) = change.items()
                 if after.state.is_prepared:
                     self._on_appended(entry, after)
-            try:
-                await tenure.wait_committed(next_offset)
-            except KafkaError:
-                self._on_doubt(tenure, change)
-                raise
+            if may_follow():
+                for entry in change:
+                    entry.is_followed = True
+                self._commit_later(partial(self._commit, tenure, change, next_offset))
+                return
+        except BaseException:
+            _release(tenure, change)
+            raise
+        await self._commit(tenure, change, next_offset)
+
+    async def _commit(self, tenure: TransactionTenure, change: Change, next_offset: int) -> None:
+        """Wait until a change that is in the log is visible. Raises KafkaError."""
+        try:
+            await tenure.wait_committed(next_offset)
+        except KafkaError:
+            self._on_doubt(tenure, change)
+            raise
         finally:
-            # Also after a failure: an id that stayed pending would answer CONCURRENT_TRANSACTIONS
-            # for ever (KAFKA-5351, KAFKA-7519).
-            # invariant durable 2: A failed append changes nothing. No epoch is spent, and nothing
-            # stays pending.
-            # plant KAFKA-5351
-            # plant KAFKA-14880
-            for entry, after in change.items():
-                if entry.pending is after:
-                    tenure.release(entry)
+            _release(tenure, change)
 
     # invariant durable 1
     def complete(self, change: Change) -> None:
@@ -238,7 +255,8 @@ class Ledger:
         # decision sends the markers again, and the partitions recognise them. That must be over
         # before the id's next transaction begins. It is: no record of the next transaction can be
         # committed without this one, which stands before it in the same log, and nothing is written
-        # in that transaction before such a record is. So the records share a flush.
+        # in that transaction before such a record is, or it does not count before. So the records
+        # share a flush.
         assert all(entry.pending is None for entry in change), change
         tenure = next(iter(change)).tenure
         records = [store.record_of(entry.transactional_id, change[entry]) for entry in change]
@@ -250,9 +268,9 @@ class Ledger:
             return
         entry, first = next(iter(change.items()))
         is_of_group = first.state.is_prepared and first.decision_id is not None
-        if is_of_group or entry.early is not None:
+        if is_of_group or entry.is_followed:
             # One of the members could go on (its time-out could abort it), and supersede its part
-            # of a decision that has survived. So could an id whose markers are appended.
+            # of a decision that has survived. So could an id that records follow in other logs.
             # invariant transaction-groups 3: A decision that may have survived is never superseded:
             # if its append is neither durable nor refused, the tenure ends, and the partition is
             # read anew.
@@ -272,6 +290,19 @@ class Ledger:
         """
         record = store.encode(entry.transactional_id, entry.transaction)
         await entry.tenure.write(batch_of([record]))
+
+
+def _release(tenure: TransactionTenure, change: Change) -> None:
+    """End what is still pending of a change."""
+    # Also after a failure: an id that stayed pending would answer CONCURRENT_TRANSACTIONS for ever
+    # (KAFKA-5351, KAFKA-7519).
+    # invariant durable 2: A failed append changes nothing. No epoch is spent, and nothing stays
+    # pending.
+    # plant KAFKA-5351
+    # plant KAFKA-14880
+    for entry, after in change.items():
+        if entry.pending is after:
+            tenure.release(entry)
 
 
 async def retry_until_written(attempt: Callable[[], Awaitable[None]]) -> None:

@@ -77,6 +77,28 @@ class EarlyMarkers(Protocol):
         """Wait until they count, and return their partitions: those that took their marker."""
 
 
+class MarkersUnderWay:
+    """Early markers of one decision. `run` waits for them in a task of its own."""
+
+    def __init__(self, markers: EarlyMarkers) -> None:
+        self._markers = markers
+        self._applied: Collection[TopicIdPartition] = ()
+        self._ended = trio.Event()
+
+    async def run(self) -> None:
+        """Wait until the markers count. What is appended must take effect (KAFKA-17507)."""
+        try:
+            with trio.CancelScope(shield=True):
+                self._applied = await self._markers.apply()
+        finally:
+            self._ended.set()
+
+    async def wait(self) -> Collection[TopicIdPartition]:
+        """Return the partitions that took their marker, when that is known."""
+        await self._ended.wait()
+        return self._applied
+
+
 class MarkerSender(Protocol):
     """The way to partition leaders: over TCP, or inside the process if this broker leads."""
 
@@ -91,13 +113,11 @@ class MarkerSender(Protocol):
     ) -> WriteTxnMarkersResponse:
         """Send a request and return the answer. Raises KafkaError if there was none."""
 
-    def append_early(
-        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
-    ) -> EarlyMarkers | None:
+    def append_early(self, state_index: int, marker: WritableTxnMarker) -> EarlyMarkers | None:
         """Append markers in the turn in which their decision was appended.
 
-        The decision is the last record of a partition of `__transaction_state`, whose index and
-        leader epoch are given. Return None, with nothing appended, if they must wait for it.
+        The decision is the last record of a partition of `__transaction_state`, whose index is
+        given. Return None, with nothing appended, if they must wait for it.
         """
 
     async def coordinator_epoch_of(self, partition: TopicIdPartition, producer_id: int) -> int:

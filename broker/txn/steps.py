@@ -65,10 +65,12 @@ class Steps:
         entry_of: Callable[[], Entry | None],
         request_for: Callable[[TransactionMetadata], StepRequest],
         max_wait_ms: int | None = None,
+        may_follow: Callable[[], bool] = lambda: False,
     ) -> TransactionMetadata:
         """Carry a request through. Return the transaction as the request left it.
 
-        `max_wait_ms` shortens the wait for what is under way. Raises KafkaError: the refusal, or
+        `max_wait_ms` shortens the wait for what is under way. `may_follow` is as in `Ledger.write`.
+        Raises KafkaError: the refusal, or
         CONCURRENT_TRANSACTIONS after the wait, or what the ledger raises.
         """
         limit_ms = self._config.transaction_concurrent_wait_ms
@@ -93,7 +95,7 @@ class Steps:
             if isinstance(cell, Move):
                 before = entry.transaction
                 is_fence = cell.target is State.PREPARE_EPOCH_FENCE
-                if not await self._move(entry, cell, request):
+                if not await self._move(entry, cell, request, may_follow):
                     continue
                 if not has_fenced:
                     self._log_move(entry, before, request)
@@ -120,7 +122,13 @@ class Steps:
             else:
                 raise refusal(entry, request, REFUSALS[cell])
 
-    async def _move(self, entry: Entry, move: Move, request: StepRequest) -> bool:
+    async def _move(
+        self,
+        entry: Entry,
+        move: Move,
+        request: StepRequest,
+        may_follow: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Make a move durable and visible.
 
         Return False if nothing was done: the move needs a producer id or room, and while that was
@@ -155,7 +163,7 @@ class Steps:
             return False
         if following.state.is_prepared:
             self._reached(BEFORE_PREPARE)
-        await self._ledger.write({entry: following})
+        await self._ledger.write({entry: following}, may_follow=may_follow)
         if following.state.is_prepared:
             self._reached(AFTER_PREPARE)
         return True

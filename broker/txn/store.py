@@ -21,7 +21,7 @@ from odradek.broker.txn.transaction import (
 )
 from odradek.broker.values.client_identity import ClientIdentity
 from odradek.broker.values.topic_partition import TopicIdPartition
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.record import Record
 from odradek.protocol.schema import ZERO_UUID
 from odradek.protocol.state_topics import (
@@ -139,3 +139,13 @@ def _bump_of(stored: TransactionLogValue) -> EpochBump | None:
     except ValueError:  # a newer broker wrote it
         return None
     return EpochBump(cause=cause, at_ms=stored.epoch_bump_timestamp_ms)
+
+
+def check_id(transactional_id: str) -> None:
+    """Raise KafkaError for an empty id (KAFKA-5171), or an id too long for a record's key."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
+    size = len(transactional_id.encode(errors="surrogatepass"))
+    if size > ID_MAX_BYTES:
+        message = f"a transactional id has at most {ID_MAX_BYTES} bytes, not {size}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

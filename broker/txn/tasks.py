@@ -5,7 +5,7 @@ outlives it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
@@ -55,6 +55,18 @@ class CoordinatorTasks:
     def mark_early(self, entry: Entry, decision: TransactionMetadata) -> None:
         """Append the markers of a decision that was appended in this turn, if that is safe."""
         entry.early = self._early.begin(entry, decision)
+        entry.is_followed = entry.early is not None
+
+    def commit_later(self, commit: Callable[[], Awaitable[None]]) -> None:
+        """Wait in the background for a change that records follow already."""
+        self._nursery.start_soon(self._commit_later, commit)
+
+    async def _commit_later(self, commit: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await commit()
+        except KafkaError as error:
+            # The records that follow it do not count either. The partition is read anew.
+            LOGGER.debug("a change that records follow is not committed: %s", error)
 
     def read_anew(self, partition_index: int) -> None:
         """Begin another tenure of a partition whose memory may lack what its log has."""

@@ -20,8 +20,7 @@ from odradek.broker.coordination.tenure import LOG_ERRORS
 from odradek.broker.environment.env import Clock
 from odradek.broker.environment.work import Work
 from odradek.broker.txn.config import TransactionConfig
-from odradek.broker.txn.early import MarkersUnderWay
-from odradek.broker.txn.markers import Debt
+from odradek.broker.txn.markers import Debt, MarkersUnderWay
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -53,9 +52,10 @@ class Entry:
     """One transactional id under one tenure.
 
     `transaction` is the durable metadata, which requests see. `pending` is the metadata that is
-    being made durable. `debt` has the markers that a decided transaction still owes. `early` are
-    those that were appended with its decision. `expires_at` is a time of trio's clock, infinity for
-    none. `clock` is that of its transaction group, if it is in one.
+    being made durable. `is_followed`: records were appended to other logs in the turn of its
+    append, as if it counted. `debt` has the markers that a decided transaction still owes. `early`
+    are those that were appended with its decision. `expires_at` is a time of trio's clock, infinity
+    for none. `clock` is that of its transaction group, if it is in one.
     """
 
     __slots__ = (
@@ -65,6 +65,7 @@ class Entry:
         "debt",
         "early",
         "expires_at",
+        "is_followed",
         "pending",
         "size_bytes",
         "tenure",
@@ -86,6 +87,7 @@ class Entry:
         self.pending: TransactionMetadata | None = None
         self.debt: Debt | None = None
         self.early: MarkersUnderWay | None = None
+        self.is_followed = False
         self.size_bytes = 0
         """The size that its tenure has counted for it."""
         self._timeout_at = inf
@@ -111,13 +113,14 @@ class Entry:
     def for_leaders(self) -> TransactionMetadata:
         """The transaction as leaders may act on it.
 
-        A decision that is being made durable counts, if its markers are appended: what came to a
-        partition behind its marker would open the transaction again.
+        A change that is being made durable counts, if records follow it already. What came to a
+        partition behind an early marker would open the transaction again.
         """
         # invariant admission 1
         # plant a batch gets into a transaction behind its marker
-        is_marked = self.early is not None and self.pending is not None
-        return self.pending if is_marked and self.pending is not None else self.transaction
+        if self.pending is not None and self.is_followed:
+            return self.pending
+        return self.transaction
 
     @property
     def is_new(self) -> bool:
@@ -267,7 +270,7 @@ class TransactionTenure(Runtime[Change]):
 
     def apply(self, entry: Entry, after: TransactionMetadata) -> None:
         """Make `after` visible; other requests for the id go on."""
-        before, entry.pending = entry.transaction, None
+        before, entry.pending, entry.is_followed = entry.transaction, None, False
         if after.state is State.DEAD:
             self.drop(entry.transactional_id)
             self.owners.pop(before.producer_id, None)
@@ -284,6 +287,7 @@ class TransactionTenure(Runtime[Change]):
     def release(self, entry: Entry) -> None:
         """End a change that does not come: other requests for the id go on."""
         entry.pending = None
+        entry.is_followed = False
         self.count(entry)
         if entry.is_new:
             # The first InitProducerId failed: an entry with epoch -1 never expires (KAFKA-14880).

@@ -1,14 +1,15 @@
 """A record that must be durable before the records that follow from it may count.
 
-With `log.flush=journal` the markers of a decision are appended before the decision is durable, if
-this broker has the only replica of every log that is concerned. The journal gets the decision
-first. It is written from front to back, and its order is the order of recovery, so a marker in it
-never counts without its decision.
+With `log.flush=journal` the markers of a decision are appended before the decision is durable, and
+so are the first records of a transaction in a partition before the addition of the partition, if
+this broker has the only replica of every log that is concerned. The journal gets the coordinator's
+record first. It is written from front to back, and its order is the order of recovery, so what
+follows in it never counts without that record.
 
 A checkpoint vouches for its log without the journal. So the checkpoint of a log with such a marker
 waits for the decision, which is its precedent. A precedent that the journal cannot take for now, as
 it has no room, becomes durable by a checkpoint of its own log. No chain or circle of logs comes
-from this: a log that has decisions has no such markers.
+from this: a log that has decisions has no records that follow others.
 """
 
 from collections.abc import Awaitable, Callable

@@ -214,7 +214,7 @@ COMPLETION_BUGS: Final = (
     ),
     Planted(
         bug="the record after a completion counts when it is appended as well",
-        where="Ledger.write",
+        where="Ledger._commit",
         old="await tenure.wait_committed(next_offset)",
         new="tenure.note_committed(next_offset)",
         tests=(f"{CRASHED}markers_that_are_sent_again_after_a_crash_end_no_later_transaction",),

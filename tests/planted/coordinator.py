@@ -110,7 +110,7 @@ COORDINATOR_BUGS: Final = (
     ),
     Planted(
         bug="KAFKA-5171",
-        where="_check_id",
+        where="check_id",
         old="if not transactional_id:",
         new="if False:",
         tests=(f"{REQUESTS}an_empty_transactional_id_is_an_invalid_request",),

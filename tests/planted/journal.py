@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
+ADDED: Final = "tests/broker/txn/test_early_additions.py::test_"
 EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
 
 JOURNAL_BUGS: Final = (
@@ -100,6 +101,20 @@ JOURNAL_BUGS: Final = (
         tests=(f"{EARLY}a_marker_does_not_count_without_its_decision",),
     ),
     Planted(
+        bug="a checkpoint vouches for records whose transaction no coordinator knows",
+        where="may_follow_now",
+        old="leader.log.saver.follow(precedent)",
+        new="pass",
+        tests=(f"{ADDED}records_do_not_count_without_their_addition",),
+    ),
+    Planted(
+        bug="an id forgets a partition that has records of it",
+        where="Ledger.write",
+        old="entry.is_followed = True",
+        new="entry.is_followed = False",
+        tests=(f"{ADDED}an_addition_and_its_first_records_share_one_flush_of_the_journal",),
+    ),
+    Planted(
         bug="a marker without a checkpoint below it is written before its decision is durable",
         where="may_follow",
         old="leader.log.saver.has_checkpoint",
@@ -109,14 +124,14 @@ JOURNAL_BUGS: Final = (
     Planted(
         bug="a batch gets into a transaction behind its marker",
         where="Entry.for_leaders",
-        old="self.early is not None",
+        old="self.pending is not None and self.is_followed",
         new="False",
         tests=(f"{EARLY}a_batch_behind_an_early_marker_is_not_let_into_its_transaction",),
     ),
     Planted(
         bug="an id decides anew although its markers may count",
         where="Ledger._on_doubt",
-        old="entry.early is not None",
+        old="entry.is_followed",
         new="False",
         tests=(f"{EARLY}a_decision_of_unknown_outcome_with_early_markers_is_read_anew",),
     ),

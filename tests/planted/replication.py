@@ -78,7 +78,7 @@ REPLICATION_BUGS: Final = (
     Planted(
         bug="KAFKA-7128",
         where="InSyncView.joining",
-        old="max(high_watermark, self.start_offset)",
+        old="max(high_watermark, self.start_offset, self.followed_offset)",
         new="high_watermark",
         tests=(f"{LEADING}a_follower_joins_with_all_that_there_was_when_the_epoch_began",),
         seed=1,

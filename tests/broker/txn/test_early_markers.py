@@ -42,12 +42,10 @@ class JournaledMarkers(RealMarkers):
 
     early_count = 0
 
-    def append_early(
-        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
-    ) -> EarlyMarkers | None:
+    def append_early(self, state_index: int, marker: WritableTxnMarker) -> EarlyMarkers | None:
         core = SimpleNamespace(partitions=self.partitions, reached=lambda point: None)
         context: Any = SimpleNamespace(core=core, is_from_broker=True)
-        early = append_early(context, state_index, coordinator_epoch, marker)
+        early = append_early(context, state_index, marker)
         self.early_count += early is not None
         return early
 

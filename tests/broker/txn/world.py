@@ -123,9 +123,7 @@ class FakeMarkers:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the answer was lost")
         return response
 
-    def append_early(
-        self, state_index: int, coordinator_epoch: int, marker: WritableTxnMarker
-    ) -> EarlyMarkers | None:
+    def append_early(self, state_index: int, marker: WritableTxnMarker) -> EarlyMarkers | None:
         return None
 
     async def is_gone(self, partition: TopicIdPartition) -> bool:
