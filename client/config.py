@@ -9,6 +9,7 @@ Time, randomness, the network and threads are options too, so that a simulation 
 """
 
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, fields
@@ -29,6 +30,10 @@ OffsetReset = Literal["earliest", "latest", "error"]
 GroupProtocol = Literal["consumer", "classic"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", -1, 0, 1]
+SecurityProtocol = Literal["PLAINTEXT", "SSL"]
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+"""Those that the client has. SASL_PLAINTEXT and SASL_SSL have their place here."""
 
 CODECS: Final[dict[str, Codec]] = {
     "none": Codec.NONE,
@@ -94,6 +99,15 @@ def _one_of(allowed: Sequence[object], **values: object) -> None:
             raise ValueError(f"{name} is one of {known}, and {value!r} was given")
 
 
+_OF_TLS: Final = (
+    "ssl_ca_location",
+    "ssl_ca_password",
+    "ssl_certificate_location",
+    "ssl_key_location",
+    "ssl_key_password",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
     """The options of every client."""
@@ -105,6 +119,13 @@ class ClientConfig:
     metadata_max_age_ms: int = 300_000
     max_block_ms: int = 60_000
     first_connect_ms: int | None = 10_000
+    security_protocol: SecurityProtocol = "PLAINTEXT"
+    ssl_ca_location: str | PathLike[str] | None = None
+    ssl_ca_password: str | None = field(default=None, repr=False)
+    ssl_certificate_location: str | PathLike[str] | None = None
+    ssl_key_location: str | PathLike[str] | None = field(default=None, repr=False)
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_check_hostname: bool = True
     connect: Connect = connect_tcp
     wall_ms: Callable[[], int] = system_wall_ms
     rng: random.Random = field(default_factory=random.Random)
@@ -120,6 +141,35 @@ class ClientConfig:
             max_block_ms=self.max_block_ms,
             first_connect_ms=1 if self.first_connect_ms is None else self.first_connect_ms,
         )
+        _one_of(SECURITY_PROTOCOLS, security_protocol=self.security_protocol)
+        self._check_tls()
+
+    def _check_tls(self) -> None:
+        """Raise ValueError for options of TLS that contradict others, or that name bad files."""
+        given = [name for name in _OF_TLS if getattr(self, name) is not None]
+        if self.tls_context() is None and given:
+            raise ValueError(f'{given[0]} belongs to security_protocol="SSL": set that, too')
+        if self.security_protocol == "SSL" and self.connect is not connect_tcp:
+            raise ValueError(
+                "connect replaces the network with its TLS: leave security_protocol out"
+            )
+        if self.ssl_key_location is not None and self.ssl_certificate_location is None:
+            raise ValueError("ssl_key_location is the key of ssl_certificate_location: set both")
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """Return the context of connections; None without TLS. Raises ValueError."""
+        if self.security_protocol == "PLAINTEXT":
+            return None
+        from odradek.client.tls.contexts import client_context, client_stores
+
+        stores = client_stores(
+            authorities=self.ssl_ca_location,
+            authorities_password=self.ssl_ca_password,
+            certificates=self.ssl_certificate_location,
+            key=self.ssl_key_location,
+            key_password=self.ssl_key_password,
+        )
+        return client_context(stores, checks_host=self.ssl_check_hostname)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +393,13 @@ class ClientOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     max_block_ms: int
     first_connect_ms: int | None
+    security_protocol: SecurityProtocol
+    ssl_ca_location: str | PathLike[str] | None
+    ssl_ca_password: str | None
+    ssl_certificate_location: str | PathLike[str] | None
+    ssl_key_location: str | PathLike[str] | None
+    ssl_key_password: str | None
+    ssl_check_hostname: bool
     connect: Connect
     wall_ms: Callable[[], int]
     rng: random.Random

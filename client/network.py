@@ -17,6 +17,10 @@ GATHER_MAX: Final = 64
 """The most buffers in one system call, well below the limit of the operating system (1024)."""
 
 
+class CertificateRefused(trio.BrokenResourceError):
+    """The broker does not accept the certificate of this client. Trying again does not help."""
+
+
 class Stream(Protocol):
     """A byte stream to a broker."""
 

@@ -26,6 +26,15 @@ ELSEWHERE: Final = {
     "socket_timeout_ms": "request_timeout_ms",
     "default_api_timeout_ms": "max_block_ms",
     "group_remote_assignor_name": "group_remote_assignor",
+    "ssl_cafile": "ssl_ca_location",
+    "ssl_truststore_location": "ssl_ca_location",
+    "ssl_truststore_password": "ssl_ca_password",
+    "ssl_certfile": "ssl_certificate_location",
+    "ssl_keystore_location": "ssl_certificate_location",
+    "ssl_keyfile": "ssl_key_location",
+    "ssl_keystore_password": "ssl_key_password",
+    "ssl_password": "ssl_key_password",
+    "ssl_endpoint_identification_algorithm": "ssl_check_hostname",
 }
 """Names that other clients of Kafka have for the same."""
 ADDRESS: Final = frozenset({"bootstrap_servers", "bootstrap", "servers", "brokers", "hosts"})

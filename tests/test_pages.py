@@ -41,7 +41,7 @@ TRIED: Final = {
     "groups.md": 4,
     "patterns.md": 4,
     "schemas.md": 1,
-    "security.md": 2,
+    "security.md": 3,
     "see-exactly-once.md": 1,
     "services.md": 7,
     "transactions.md": 4,

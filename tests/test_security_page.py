@@ -67,13 +67,20 @@ def run_sample(directory: Path, port: int, sample: str) -> None:
 
 
 def test_the_recipe_for_tls_works_as_it_is_printed(tmp_path: Path) -> None:
-    certificates, serve = blocks(TLS, "sh")
+    certificates, serve, look = blocks(TLS, "sh")
     assert serve.split() == ["odradek", "serve", "--config", "server.properties"]
     make(tmp_path, certificates)
-    properties, _ = blocks(TLS, "properties")
+    properties, client = blocks(TLS, "properties")
     with broker(tmp_path, properties) as port:
         for sample in blocks(TLS, "python"):
             run_sample(tmp_path, port, sample)
+        assert ADDRESS in client
+        (tmp_path / "client.properties").write_text(client.replace(ADDRESS, f"localhost:{port}"))
+        words = [sys.executable, "-m", "odradek.broker", *look.split()[1:]]
+        ran = subprocess.run(
+            words, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECONDS
+        )
+        assert "flights" in ran.stdout, ran.stderr
 
 
 def test_the_recipe_for_mutual_tls_works_as_it_is_printed(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ DOORS = {
     ("broker/membership/peers.py", "client"),
     ("broker/cli.py", "client"),
     ("broker/testing.py", "client"),
+    ("broker/commands/ping.py", "client"),
     ("broker/environment/tls_connection.py", "client"),
     ("broker/tls/listener_tls.py", "client"),
 }

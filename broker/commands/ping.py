@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -23,6 +24,8 @@ HEAD: Final = struct.Struct(">hhih")
 ANSWERED: Final = struct.Struct(">iihi")
 """Size, correlation id, error code, the number of APIs."""
 CORRELATION_ID: Final = 1
+Secure = Callable[[socket.socket, str], socket.socket]
+"""Agrees on TLS over a connection to a host. Raises OSError."""
 
 
 class NoAnswer(Exception):
@@ -65,8 +68,16 @@ class Patience(click.FloatRange):
     metavar="SECONDS",
     help="How long a broker may take.",
 )
+@click.option(
+    "--command-config",
+    metavar="FILE",
+    envvar="ODRADEK_COMMAND_CONFIG",
+    show_envvar=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="A file of Kafka's client settings, for a listener with TLS.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each broker.")
-def ping(bootstrap: str, timeout_s: float, as_json: bool) -> None:
+def ping(bootstrap: str, timeout_s: float, command_config: str | None, as_json: bool) -> None:
     """Check that a broker answers. For health checks: it starts in a tenth of a second.
 
     The exit status is 0 if each broker accepts a connection and answers ApiVersions, and 1
@@ -76,11 +87,12 @@ def ping(bootstrap: str, timeout_s: float, as_json: bool) -> None:
     Keys of --json: address, answers (true or false), milliseconds, error.
     """
     is_well = True
+    secure = None if command_config is None else _tls(command_config)
     for address in bootstrap.split(","):
         began = time.monotonic()
         error = None
         try:
-            _ask(*_address(address.strip()), began + timeout_s)
+            _ask(*_address(address.strip()), began + timeout_s, secure)
         except NoAnswer as refusal:
             error = str(refusal)
         took_ms = round((time.monotonic() - began) * 1000, 1)
@@ -110,14 +122,32 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _ask(host: str, port: int, deadline: float) -> None:
+def _tls(file: str) -> Secure | None:
+    """Return what gives a connection TLS as a file of settings says; None without TLS."""
+    from pathlib import Path
+
+    from odradek.client.cli.client_properties import client_properties
+    from odradek.client.config import ClientConfig
+
+    try:
+        found = client_properties(Path(file).read_text(encoding="utf-8-sig"), file)
+        context = ClientConfig(**found.options).tls_context()
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"{str(error).rstrip('.')}.") from None
+    if context is None:
+        return None
+    return lambda connection, host: context.wrap_socket(connection, server_hostname=host)
+
+
+def _ask(host: str, port: int, deadline: float, secure: Secure | None) -> None:
     """Send a request, and read the answer. Raises `NoAnswer`."""
     request = HEAD.pack(API_VERSIONS, 0, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
     try:
-        with socket.create_connection((host, port), timeout=_left(deadline)) as connection:
-            connection.settimeout(_left(deadline))
-            connection.sendall(struct.pack(">i", len(request)) + request)
-            _check(_received(connection, ANSWERED.size, deadline))
+        with socket.create_connection((host, port), timeout=_left(deadline)) as plain:
+            plain.settimeout(_left(deadline))
+            with plain if secure is None else secure(plain, host) as connection:
+                connection.sendall(struct.pack(">i", len(request)) + request)
+                _check(_received(connection, ANSWERED.size, deadline))
     except TimeoutError:
         raise NoAnswer("does not answer in time") from None
     except socket.gaierror as error:
@@ -125,7 +155,14 @@ def _ask(host: str, port: int, deadline: float) -> None:
     except UnicodeError:  # of the codec for names: a..b, or 64 characters without a dot
         raise NoAnswer("has no address: it is not the name of a machine") from None
     except OSError as error:
-        why = os.strerror(error.errno) if error.errno else str(error)
+        why = str(error)
+        if secure is not None and not isinstance(error, ConnectionRefusedError):
+            from odradek.client.tls.failures import why_not_connected
+
+            why = why_not_connected(error, f"{host}:{port}", host)
+            raise NoAnswer(f"cannot be reached: {why}") from None
+        if error.errno:
+            why = os.strerror(error.errno)
         raise NoAnswer(f"cannot be reached: {why}") from None
 
 

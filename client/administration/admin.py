@@ -92,6 +92,15 @@ class Admin(Served, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdm
           has a limit of its own.
         - `first_connect_ms` (10_000): how long a client tries to reach its first broker before a
           call raises `Disconnected`; None: as long as the call may take.
+        - `security_protocol` ("PLAINTEXT"): or "SSL", which is TLS.
+        - `ssl_ca_location` (None): a file with the authorities whose certificates count, as PEM or
+          PKCS12, or the PEM text itself; None: those that the machine trusts.
+        - `ssl_ca_password` (None): the password of that file, if it is PKCS12.
+        - `ssl_certificate_location` (None): a file with the certificate that the broker is shown,
+          as PEM or PKCS12, or the PEM text itself. It may have the key, too.
+        - `ssl_key_location` (None): a file with the key as PEM, or the PEM text itself.
+        - `ssl_key_password` (None): the password of the key, or of a file that is PKCS12.
+        - `ssl_check_hostname` (True): refuse a certificate that is not for the broker's host.
         - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
           simulations.
         """

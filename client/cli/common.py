@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
@@ -35,6 +36,8 @@ FIRST_CONNECT_S: Final = 2.0
 APPEARS_S: Final = 1.0
 """The time that a command waits for a topic or a broker that is not there. It may be new."""
 LOOK_S: Final = 0.1
+OF_FILE: Final = "odradek.client.options"
+"""The key of a click context under which it keeps what `--command-config` has given."""
 NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.BROKER_ID_NOT_REGISTERED)
 KILLED_BY: Final = 128
 """What a shell adds to the signal that has killed a process, for its exit status."""
@@ -210,7 +213,18 @@ def check_reader() -> None:
 
 
 def connection_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the options `--bootstrap` and `--timeout`."""
+    """Add the options `--bootstrap`, `--command-config` and `--timeout`."""
+    config = click.option(
+        "--command-config",
+        metavar="FILE",
+        envvar="ODRADEK_COMMAND_CONFIG",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read_client_properties,
+        help="A file of Kafka's client settings: security.protocol, ssl.*, bootstrap.servers.",
+    )
     bootstrap = click.option(
         "--bootstrap",
         "-b",
@@ -230,7 +244,24 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
         help=f"How long to wait for the broker.  [default: {DEFAULT_TIMEOUT_S:.0f}; "
         f"{FIRST_CONNECT_S:.0f} if it cannot be reached at all]",
     )
-    return bootstrap(timeout(command))
+    return bootstrap(config(timeout(command)))
+
+
+def _read_client_properties(
+    context: click.Context, option: click.Parameter, file: Path | None
+) -> None:
+    """Keep the options of a file for `limits`, and its address as the default of `--bootstrap`."""
+    if file is None:
+        return
+    from odradek.client.cli.client_properties import client_properties  # few commands have one
+
+    try:
+        found = client_properties(file.read_text(encoding="utf-8-sig"), str(file))
+    except (OSError, ValueError) as error:
+        raise click.ClickException(sentence(str(error))) from None
+    context.meta[OF_FILE] = found.options
+    if found.bootstrap is not None:
+        context.default_map = {**(context.default_map or {}), "bootstrap": found.bootstrap}
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:
@@ -269,14 +300,16 @@ def json_option(what: str = "Print one JSON object.") -> Callable[[Callable[P, R
 
 
 def limits(timeout_s: float) -> ClientOptions:
-    """Return the time limits of a command's client.
+    """Return the options of a command's client: time limits, and those of `--command-config`.
 
     With an explicit --timeout the command waits that long, also for a broker that has not started.
     """
-    source = click.get_current_context().get_parameter_source("timeout_s")
+    context = click.get_current_context()
+    source = context.get_parameter_source("timeout_s")
     is_default = source is click.core.ParameterSource.DEFAULT
     first_ms = in_ms(FIRST_CONNECT_S) if is_default else None
-    return {"max_block_ms": in_ms(timeout_s), "first_connect_ms": first_ms}
+    of_file: ClientOptions = context.meta.get(OF_FILE, {})
+    return {**of_file, "max_block_ms": in_ms(timeout_s), "first_connect_ms": first_ms}
 
 
 def existing_topics(admin: Admin, *names: str) -> list[TopicDescription]:

@@ -75,11 +75,13 @@ def watch(
     with a null id watching: the first look, trouble and well: the broker), text.
     """
     look_ms = max(in_ms(timeout_s) // LOOKS_PER_TIMEOUT, 1)
-    first_ms = limits(timeout_s)["first_connect_ms"]
+    options = limits(timeout_s)
+    first_ms = options.pop("first_connect_ms")
+    options["max_block_ms"] = look_ms
     patience_s = timeout_s if first_ms is None else first_ms / 1000
     try:
         with (
-            Admin(bootstrap, max_block_ms=look_ms) as admin,
+            Admin(bootstrap, **options) as admin,
             _view(as_json, show_all, bootstrap) as view,
         ):
             TransactionWatch(admin, view, pattern).run(interval_s, patience_s)

@@ -26,7 +26,7 @@ from odradek.client.errors import (
     Retriable,
     TimedOut,
 )
-from odradek.client.network import Stream
+from odradek.client.network import CertificateRefused, Stream
 from odradek.client.types import GroupBounds
 from odradek.protocol.api import Api
 from odradek.protocol.apis.versions import (
@@ -349,7 +349,7 @@ class BrokerConnection:
             return Disconnected(f"the broker {self.peer} closed the connection")
         return Disconnected(
             f"{self.peer} has taken the connection and closed it without an answer; see whether it "
-            f"is a Kafka broker, and the listener one without TLS"
+            f"is a Kafka broker, and whether its listener has TLS (security.protocol=SSL)"
         )
 
     def _take(self, frame: memoryview) -> None:
@@ -362,4 +362,7 @@ class BrokerConnection:
 
     def _lose(self, error: Exception) -> None:
         said = str(error) or type(error).__name__
+        if isinstance(error, CertificateRefused):
+            self.close(Refused(said))
+            return
         self.close(Disconnected(f"the connection to the broker {self.peer} was lost: {said}"))

@@ -19,6 +19,7 @@ from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig, parse_bootstrap
 from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOut
 from odradek.client.journal import Journal
+from odradek.client.network import Stream, TcpStream
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ANOTHER_TIMEOUT_S: Final = 1.0
@@ -79,6 +80,7 @@ class Connections:
         first = -1 - len(addresses)
         self._bootstrap = [Node(first + i, host, port) for i, (host, port) in enumerate(addresses)]
         self._config = config
+        self._tls = config.tls_context()
         self._tasks = tasks
         self._journal = journal
         self._links: dict[tuple[int, str], _Link] = {}
@@ -241,7 +243,7 @@ class Connections:
         """Open a connection and serve it until it is closed or lost."""
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
-                stream = await self._config.connect(host, port)
+                stream = await self._open(host, port)
             if scope.cancelled_caught:
                 link.error = TimedOut(
                     f"no connection to {host}:{port} within {CONNECT_TIMEOUT_S:.0f} s"
@@ -277,6 +279,9 @@ class Connections:
                 attempt.set()
             if connection.lost_answers:
                 self._journal.note_lost(connection.peer, connection.why_closed)
+        except OdradekError as error:  # no TLS
+            link.error = error
+            self._journal.note_lost(f"{host}:{port}", error)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
             link.error = Disconnected(
                 f"no connection to {host}:{port} ({_first_cause(error)}); "
@@ -288,6 +293,19 @@ class Connections:
             if link.attempt is attempt:
                 link.attempt = None
             attempt.set()
+
+    async def _open(self, host: str, port: int) -> Stream:
+        """Open a stream, with TLS if the client has it.
+
+        Raises OSError, UnicodeError and OdradekError.
+        """
+        stream = await self._config.connect(host, port)
+        if self._tls is None:
+            return stream
+        from odradek.client.tls.stream import with_tls
+
+        assert isinstance(stream, TcpStream), stream  # `ClientConfig` refuses TLS with another one
+        return await with_tls(stream, self._tls, host)
 
     def silent(self) -> set[Address]:
         """Return the addresses of brokers that keep a request waiting for long."""

@@ -125,15 +125,14 @@ class Consumer(Served, Places[Key, Value]):
         - `offload`: an async function that runs slow functions, such as decompressing a batch of
           more than 1 MiB; by default in a thread.
 
-        These options of every client are described by `Admin`: `client_id`,
-        `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
-        `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
+        These options of every client are described by `Admin`: `client_id`, `request_timeout_ms`,
+        `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`, `max_block_ms`,
+        `first_connect_ms`, `security_protocol`, `ssl_ca_location`, `ssl_ca_password`,
+        `ssl_certificate_location`, `ssl_key_location`, `ssl_key_password`, `ssl_check_hostname`,
+        `connect`, `wall_ms`, `rng`.
         """
-        self._set_up(
-            bootstrap,
-            read_options(ConsumerConfig, type(self).__name__, options),
-            Deserializers(key_deserializer, value_deserializer, on_error),
-        )
+        made = read_options(ConsumerConfig, type(self).__name__, options)
+        self._set_up(bootstrap, made, Deserializers(key_deserializer, value_deserializer, on_error))
 
     def _set_up(
         self,

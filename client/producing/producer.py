@@ -119,9 +119,11 @@ class Producer(Served, Forwards[Key, Value]):
         - `partitioner` (None): a function of topic, key and number of partitions that returns the
           partition of a record without one; None: by the key's murmur2 hash, as in the Java client.
 
-        These options of every client are described by `Admin`: `client_id`,
-        `request_timeout_ms`, `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`,
-        `max_block_ms`, `first_connect_ms`, `connect`, `wall_ms`, `rng`.
+        These options of every client are described by `Admin`: `client_id`, `request_timeout_ms`,
+        `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`, `max_block_ms`,
+        `first_connect_ms`, `security_protocol`, `ssl_ca_location`, `ssl_ca_password`,
+        `ssl_certificate_location`, `ssl_key_location`, `ssl_key_password`, `ssl_check_hostname`,
+        `connect`, `wall_ms`, `rng`.
         """
         self._config = config = read_options(ProducerConfig, type(self).__name__, options)
         self._cluster = Cluster(bootstrap, config)

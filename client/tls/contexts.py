@@ -13,12 +13,45 @@ from odradek.protocol.keystores import (
     Stores,
     authorities_from,
     identity_from,
+    is_pem,
 )
 
 
 def read_file(path: str) -> bytes:
     """Return the content of a file. Raises OSError."""
     return Path(path).read_bytes()
+
+
+Place = str | os.PathLike[str] | None
+"""A file, or a PEM text itself."""
+
+
+def client_stores(
+    *,
+    authorities: Place,
+    authorities_password: str | None,
+    certificates: Place,
+    key: Place,
+    key_password: str | None,
+) -> Stores:
+    """Return what the options of a client say. A key may also be in the file of certificates."""
+    trusted, shown, secret = (os.fspath(it or "") for it in (authorities, certificates, key))
+    if is_pem(shown) != is_pem(secret) and secret:
+        raise KeystoreError(
+            "ssl_certificate_location and ssl_key_location are both files, or both PEM texts."
+        )
+    has_texts = is_pem(shown)
+    return Stores(
+        keystore_location="" if has_texts else shown,
+        keystore_password=key_password or "",
+        key_location="" if has_texts else secret,
+        key_password=key_password or "",
+        key=(secret or shown) if has_texts else "",
+        certificates=shown if has_texts else "",
+        truststore_location="" if is_pem(trusted) else trusted,
+        truststore_password=authorities_password or "",
+        authorities=trusted if is_pem(trusted) else "",
+    )
 
 
 def client_context(stores: Stores, *, checks_host: bool) -> ssl.SSLContext:

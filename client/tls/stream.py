@@ -7,14 +7,10 @@ from collections.abc import Sequence
 import trio
 
 from odradek.client.errors import Disconnected, Refused
-from odradek.client.network import TcpStream
+from odradek.client.network import CertificateRefused, TcpStream
 from odradek.client.tls.failures import refuses_certificate, why_not_connected, why_refused
 from odradek.client.tls.records import TlsRecords
 from odradek.protocol.schema import Buffer
-
-
-class CertificateRefused(trio.BrokenResourceError):
-    """The broker does not accept the certificate of this client. Trying again does not help."""
 
 
 class TlsStream:
@@ -76,6 +72,7 @@ async def with_tls(stream: TcpStream, context: ssl.SSLContext, host: str) -> Tls
     Raises `Refused` if trying again does not help, and `Disconnected`.
     """
     sock = stream.detach()
+    sock.setblocking(False)  # the object did not know that its descriptor is
     try:
         tls = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
     except (OSError, ValueError) as error:
