@@ -117,15 +117,19 @@ class Group:
 
     def call_when_decided(self) -> None:
         """Count down for each request as soon as its batch counts, or cannot any more."""
-        for_all, for_one = _Decided(self.waiting_for_all), _Decided(self.waiting_for_one)
-        if isinstance(self.offsets[-1], KafkaError):  # the writers of the connections answer now
-            for_all()
-            for_one()
+        self._count_down(self.waiting_for_all, self.leader.call_when_committed)
+        self._count_down(self.waiting_for_one, self.leader.maintenance.call_when_flushed)
+
+    def _count_down(
+        self, waiting: list[Countdown], call_later: Callable[[Callable[[], None]], None]
+    ) -> None:
+        if not waiting:
             return
-        if self.waiting_for_all:
-            self.leader.call_when_committed(for_all)
-        if self.waiting_for_one:
-            self.leader.maintenance.call_when_flushed(for_one)
+        decided = _Decided(waiting)
+        if isinstance(self.offsets[-1], KafkaError):  # the writers of the connections answer now
+            decided()
+        else:
+            call_later(decided)
 
 
 @dataclass(slots=True, eq=False)

@@ -9,9 +9,9 @@ LANE: Final = "tests/broker/server/test_lane.py::test_"
 LANE_BUGS: Final = (
     Planted(
         bug="the lane answers before the fsync",
-        where="Group.call_when_decided",
-        old="self.leader.call_when_committed(for_all)",
-        new="self.leader.marks.move(self.leader.log.log_end_offset)\nfor_all()",
+        where="Group._count_down",
+        old="call_later(decided)",
+        new="self.leader.marks.move(self.leader.log.log_end_offset)\ndecided()",
         tests=(f"{LANE}an_answer_of_the_lane_leaves_after_the_fsync",),
     ),
     Planted(

@@ -56,7 +56,7 @@ class Maintenance:
         self._is_state = topic in INTERNAL_TOPICS
         self._one_at_a_time = trio.Lock()
         self._compacting = trio.Lock()
-        self._flush_waiters = Waiters(self._is_flushed)
+        self._flush_waiters: Waiters | None = None
         flusher.save_soon = partial(background.save_soon, self)
 
     def __repr__(self) -> str:
@@ -71,13 +71,16 @@ class Maintenance:
     def on_flushed(self) -> None:
         """Note the end of an fsync, failed or not: start to flush what was appended meanwhile."""
         self._background.flush(self)  # first, as a thread is quicker than those that wait
-        self._flush_waiters.release()
+        if self._flush_waiters is not None:
+            self._flush_waiters.release()
 
     def call_when_flushed(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when what has been appended so far is flushed, or cannot be.
 
         It costs no task, as `Leader.call_when_committed`.
         """
+        if self._flush_waiters is None:
+            self._flush_waiters = Waiters(self._is_flushed)
         self._flush_waiters.add(self.log.log_end_offset, callback)
 
     def _is_flushed(self, next_offset: int) -> bool:
