@@ -19,6 +19,7 @@ import trio
 
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
+from odradek.broker.cluster.acls import ClusterAcls
 from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, Endpoint
@@ -41,6 +42,8 @@ from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig
 from odradek.broker.partitions.upkeep.scrubber import ScrubConfig
 from odradek.broker.replication.replica_sessions import ReplicaSessions
+from odradek.broker.security.access import Authorizer
+from odradek.broker.security.principal import parse_principals
 from odradek.broker.server.server import Server
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.txn.admission import Admission
@@ -106,8 +109,7 @@ async def serve(
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
-    cluster_id = await find_cluster_id(env.meta, env.rng)
-    directory_id = await _claim(env, config, directory, cluster_id, address)
+    directory_id = await _claim(env, config, directory, address)
     metadata = await _metadata(env, config, address, directory)
     settings = _settings(config, metadata)
     partitions = _partitions(env, config, directory, metadata)
@@ -120,9 +122,10 @@ async def serve(
     points = await _backup_points(env, directory, partitions)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
-    broker_configs = BrokerConfigs(env.meta, metadata, settings)
     peers, others = _peers(env, config, address, metadata, coordinators)
-    core = _core(env, broker_configs, points, cluster, partitions, coordinators, membership, others)
+    core = _core(
+        env, metadata, settings, points, cluster, partitions, coordinators, membership, others
+    )
     made(core)
     server, peer_server = _servers(env, config, core, connections_max)
 
@@ -258,6 +261,7 @@ async def _bind_all(
         peer_host=first.advertised_host if address.peer_port is not None else "",
         peer_port=peer_port,
         has_transaction_groups=True,
+        knows_acls=True,
         rack=config.broker_rack or None,
         listeners=tuple(
             Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
@@ -311,10 +315,9 @@ def _check_node_id(node_id: int, image: ClusterImage, directory: str) -> None:
         )
 
 
-async def _claim(
-    env: Env, config: BrokerConfig, directory: str, cluster_id: str, address: Address
-) -> str:
+async def _claim(env: Env, config: BrokerConfig, directory: str, address: Address) -> str:
     """Return the id of the data directory; a broker without others needs none."""
+    cluster_id = await find_cluster_id(env.meta, env.rng)
     if address.peer_port is None:
         return ""
     return await claim_directory(
@@ -392,7 +395,8 @@ def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
 
 def _core(
     env: Env,
-    broker_configs: BrokerConfigs,
+    metadata: ClusterMetadata,
+    settings: LiveConfig,
     backup_points: BackupPoints,
     cluster: ClusterTopics,
     partitions: Partitions,
@@ -401,15 +405,15 @@ def _core(
     others: Peers | None,
 ) -> Core:
     return Core(
-        settings=broker_configs.settings,
+        settings=settings,
         clock=env.clock,
         cluster=cluster,
-        broker_configs=broker_configs,
+        broker_configs=BrokerConfigs(env.meta, metadata, settings),
         partitions=partitions,
         transactions=coordinators.transactions,
         admission=Admission(
             coordinators.transactions,
-            verifies=broker_configs.settings.now.transaction_partition_verification_enable,
+            verifies=settings.now.transaction_partition_verification_enable,
             others=others,
             may_follow=partial(may_follow_now, partitions),
         ),
@@ -420,10 +424,32 @@ def _core(
         known_brokers=membership.known_brokers,
         replica_sessions=ReplicaSessions(),
         fetch_sessions=FetchSessions(
-            env.rng, broker_configs.settings.now.max_incremental_fetch_session_cache_slots
+            env.rng, settings.now.max_incremental_fetch_session_cache_slots
         ),
         backup_points=backup_points,
+        acls=ClusterAcls(env.meta, metadata),
+        authorizer=_authorizer(settings.now, metadata, membership, others),
         reached=env.reached,
+    )
+
+
+def _authorizer(
+    config: BrokerConfig, metadata: ClusterMetadata, membership: Membership, others: Peers | None
+) -> Authorizer:
+    """Return what decides for all connections. A broker that is alone has the only entries."""
+    is_on = bool(config.authorizer_class_name)
+    entry_count = metadata.image.acls.entry_count
+    if entry_count and not is_on:
+        LOGGER.warning(
+            "%d ACL entries have no effect on this broker: authorizer.class.name is not set",
+            entry_count,
+        )
+    return Authorizer(
+        is_on=is_on,
+        super_users=parse_principals(config.super_users),
+        allows_unknown=config.allow_everyone_if_no_acl_found,
+        table=lambda: metadata.image.acls,
+        is_current=lambda: others is None or not membership.session.has_lapsed,
     )
 
 

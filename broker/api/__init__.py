@@ -21,13 +21,16 @@ from odradek.protocol.errors import ProtocolError
 LOGGER: Final = logging.getLogger(__name__)
 
 MODULES: Final = (
+    "acls",
     "add_to_txn",
     "alter_configs",
+    "config_resources",
     "configs",
     "consumer_group_describe",
     "coordinator",
     "create_partitions",
     "delete_records",
+    "describe_acls",
     "describe_cluster",
     "elections",
     "features",

@@ -11,16 +11,18 @@ has many transactions and may only verify (VerifyOnly).
 
 Differs from Kafka:
 
-- AddPartitionsToTxn 4 and 5 are accepted from every client. Brokers send them, and there is no
-  authoriser.
+- AddPartitionsToTxn 4 and 5 are accepted from every client where there is no authoriser. Brokers
+  send them. With one they need CLUSTER_ACTION, as in Kafka.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.api.transactional import (
     code_for,
@@ -29,6 +31,7 @@ from odradek.broker.api.transactional import (
     waits_for_transaction_until,
 )
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import CLUSTER_ACTION, READ_GROUP, WRITE_ID, WRITE_TOPIC
 from odradek.broker.values.topic_partition import TopicIdPartition, TopicPartition
 from odradek.protocol.apis.txn import (
     ADD_OFFSETS_TO_TXN,
@@ -62,6 +65,10 @@ async def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     turns = Turns()
     if context.api_version >= BATCHED_FROM:
+        try:
+            context.access.check_cluster(CLUSTER_ACTION)
+        except KafkaError as error:
+            return AddPartitionsToTxnResponse(error_code=error.code)
         results = []
         added_by = waits_for_transaction_until(context)
         for wanted in request.transactions:
@@ -81,7 +88,11 @@ async def add_partitions_to_txn(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = await _add_partitions(context, wanted, turns)
+    access, transactional_id = context.access, wanted.transactional_id
+    if access.allows(WRITE_ID, transactional_id):
+        codes = await _add_partitions(context, wanted, turns)
+    else:
+        codes = defaultdict(lambda: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=await _topic_results(wanted.topics, codes, turns)
     )
@@ -162,8 +173,11 @@ def _topic_id(
 def _refusal(context: RequestContext, partition: TopicIdPartition) -> ErrorCode | None:
     """Return the code for a partition that may not be added, or None."""
     # A client adds the partitions of internal topics with AddOffsetsToTxn only.
-    if partition.topic in INTERNAL_TOPICS and context.api_version < BATCHED_FROM:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if context.api_version < BATCHED_FROM:
+        if partition.topic in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not context.access.allows(WRITE_TOPIC, partition.topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     image = context.core.cluster.image
     topic = image.topics.get(partition.topic)
     is_known = topic is not None and partition.may_be_of(topic.topic_id)
@@ -195,7 +209,10 @@ async def add_offsets_to_txn(
     context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     code = ErrorCode.NONE
+    access = context.access
     try:
+        access.check(WRITE_ID, request.transactional_id)
+        access.check(READ_GROUP, request.group_id)
         await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
         await context.core.transactions.add_partitions(
             transactional_id=request.transactional_id,
@@ -219,6 +236,15 @@ def _offsets_partition(context: RequestContext, group_id: str) -> TopicIdPartiti
 
 
 SERVED: Final = (
-    ServedApi(ADD_PARTITIONS_TO_TXN, add_partitions_to_txn, on=Listeners.ALL),
-    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn),
+    ServedApi(
+        ADD_PARTITIONS_TO_TXN,
+        add_partitions_to_txn,
+        (
+            Need(WRITE_ID, "up to version 3"),
+            Need(WRITE_TOPIC, "up to version 3"),
+            Need(CLUSTER_ACTION, "from version 4 on"),
+        ),
+        on=Listeners.ALL,
+    ),
+    ServedApi(ADD_OFFSETS_TO_TXN, add_offsets_to_txn, (Need(WRITE_ID), Need(READ_GROUP))),
 )

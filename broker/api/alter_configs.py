@@ -1,7 +1,6 @@
-"""Changes of settings while brokers run, and the list of what has settings.
+"""Changes of settings while brokers run.
 
-AlterConfigs, key 33, versions 0-2; IncrementalAlterConfigs, key 44, versions 0-1;
-ListConfigResources, key 74, versions 0-1.
+AlterConfigs, key 33, versions 0-2; IncrementalAlterConfigs, key 44, versions 0-1.
 
 Behaviour: IncrementalAlterConfigs sets settings of topics, brokers and groups, deletes them (the
 default counts again), or appends to lists and subtracts from them. AlterConfigs replaces all
@@ -10,7 +9,7 @@ one that is named twice fails each time. A change of a broker is asked of that b
 name "" stands for all brokers. With `validate_only` everything is checked and nothing is changed.
 On return the change is kept and counts here; other brokers follow as soon as they hear of it.
 
-Versions: ListConfigResources 0 is the older ListClientMetricsResources, of which there are none.
+Versions: the last of each is flexible; the fields are the same.
 
 Differs from Kafka:
 
@@ -36,8 +35,9 @@ Differs from Kafka:
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from odradek.broker.api.configs import check_is_here
+from odradek.broker.api.configs import check_is_here, check_may
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.config.changes import (
@@ -54,20 +54,21 @@ from odradek.broker.config.consumer_group_settings import GROUP_SETTINGS
 from odradek.broker.config.live import ALL_BROKERS
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+)
 from odradek.protocol.apis.configs import (
     ALTER_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
-    LIST_CONFIG_RESOURCES,
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
-    ConfigResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
     ResourceType,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -77,9 +78,8 @@ ALTER_STEPS: Final = 50
 NAMED_TWICE: Final = (
     "Each resource must appear at most once. The request names this one more than once."
 )
-LISTED: Final = (ResourceType.GROUP, ResourceType.BROKER, ResourceType.TOPIC)
-"""The types that have resources here, in Kafka's order."""
-
+ALTER: Final = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
+"""The rights that altering needs, of a topic, a group and anything else."""
 Resource = AlterConfigsResource | IncrementalAlterConfigsResource
 
 
@@ -93,7 +93,7 @@ async def alter_configs(
         worded = await _meaningful_changes(resource, changes, turns)
         await _alter(context, resource, worded, validate_only=request.validate_only, replaces=True)
 
-    return AlterConfigsResponse(responses=await _each(request.resources, alter))
+    return AlterConfigsResponse(responses=await _each(context, request.resources, alter))
 
 
 async def incremental_alter_configs(
@@ -108,11 +108,13 @@ async def incremental_alter_configs(
         worded = await _meaningful_changes(resource, changes, turns)
         await _alter(context, resource, worded, validate_only=request.validate_only)
 
-    return IncrementalAlterConfigsResponse(responses=await _each(request.resources, alter))
+    return IncrementalAlterConfigsResponse(responses=await _each(context, request.resources, alter))
 
 
 async def _each(
-    resources: Sequence[Resource], alter: Callable[[Resource, Turns], Awaitable[None]]
+    context: RequestContext,
+    resources: Sequence[Resource],
+    alter: Callable[[Resource, Turns], Awaitable[None]],
 ) -> tuple[AlterConfigsResourceResponse, ...]:
     """Alter each resource that is named once, and answer all in the order of the request."""
     turns = Turns()
@@ -124,6 +126,7 @@ async def _each(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, NAMED_TWICE)
+            check_may(context, ALTER, resource.resource_type, resource.resource_name)
             await alter(resource, turns)
         except KafkaError as error:
             code, message = error.code, error.message
@@ -190,38 +193,23 @@ async def _alter(
         )
 
 
-async def list_config_resources(
-    context: RequestContext, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
-    wanted = frozenset(request.resource_types) or frozenset(ResourceType)
-    if context.api_version == 0:
-        wanted = frozenset({ResourceType.CLIENT_METRICS})
-    if not wanted <= frozenset(ResourceType):
-        return ListConfigResourcesResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=()
-        )
-    image = context.core.cluster.image
-    names: dict[ResourceType, Sequence[str]] = {
-        ResourceType.GROUP: list(image.group_configs),
-        ResourceType.BROKER: [str(broker.node_id) for broker in image.brokers],
-        ResourceType.TOPIC: list(image.topics),
-    }
-    listed = [kind for kind in LISTED if kind in wanted]
-    await context.expect(sum(len(names[kind]) for kind in listed))
-    return ListConfigResourcesResponse(
-        error_code=ErrorCode.NONE,
-        config_resources=tuple(
-            [
-                ConfigResource(resource_name=name, resource_type=kind)
-                for kind in listed
-                for name in names[kind]
-            ]
-        ),
-    )
-
-
 SERVED: Final = (
-    ServedApi(ALTER_CONFIGS, alter_configs),
-    ServedApi(INCREMENTAL_ALTER_CONFIGS, incremental_alter_configs),
-    ServedApi(LIST_CONFIG_RESOURCES, list_config_resources),
+    ServedApi(
+        ALTER_CONFIGS,
+        alter_configs,
+        (
+            Need(ALTER_TOPIC_CONFIGS, "of a topic"),
+            Need(ALTER_GROUP_CONFIGS, "of a group"),
+            Need(ALTER_CLUSTER_CONFIGS, "of anything else"),
+        ),
+    ),
+    ServedApi(
+        INCREMENTAL_ALTER_CONFIGS,
+        incremental_alter_configs,
+        (
+            Need(ALTER_TOPIC_CONFIGS, "of a topic"),
+            Need(ALTER_GROUP_CONFIGS, "of a group"),
+            Need(ALTER_CLUSTER_CONFIGS, "of anything else"),
+        ),
+    ),
 )

@@ -34,6 +34,7 @@ from odradek.broker.api.config_values import (
     topic_configs,
 )
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.new_topic import check_name, not_hosted, shown_name
 from odradek.broker.config.broker import broker_settings
@@ -41,6 +42,12 @@ from odradek.broker.config.live import ALL_BROKERS, NO_CONFIGS
 from odradek.broker.config.settings import ConfigType
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    Right,
+)
 from odradek.protocol.apis.configs import (
     DESCRIBE_CONFIGS,
     ConfigSource,
@@ -82,6 +89,9 @@ CLIENT_METRICS: Final = tuple(
     )
 )
 """A subscription of client metrics that is not there."""
+
+DESCRIBE: Final = (DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
+"""The rights that describing needs, of a topic, a group and anything else."""
 
 KEYS_A_STEP: Final = 20
 """Names of settings that are looked up in one step."""
@@ -153,6 +163,7 @@ def _configs_of(
     context: RequestContext, resource: DescribeConfigsResource
 ) -> Sequence[DescribeConfigsResourceResult]:
     name, core = resource.resource_name, context.core
+    check_may(context, DESCRIBE, resource.resource_type, name)
     if resource.resource_type == ResourceType.TOPIC:
         topic = core.cluster.image.topics.get(name)
         if topic is None:
@@ -184,6 +195,23 @@ def _configs_of(
     )
 
 
+def check_may(
+    context: RequestContext, rights: tuple[Right, Right, Right], kind: int, name: str
+) -> None:
+    """Raise KafkaError unless the client has the right on the settings of a resource.
+
+    `rights` are those for a topic, a group and anything else. The settings of brokers, of their
+    loggers and of client metrics are the cluster's.
+    """
+    of_topic, of_group, of_others = rights
+    if kind == ResourceType.TOPIC:
+        context.access.check(of_topic, name)
+    elif kind == ResourceType.GROUP:
+        context.access.check(of_group, name)
+    else:
+        context.access.check_cluster(of_others)
+
+
 def check_is_here(name: str, node_id: int, *, or_all: bool = False) -> None:
     """Raise INVALID_REQUEST unless `name` is the id of this broker."""
     if not _NODE_ID.fullmatch(name):
@@ -202,4 +230,14 @@ def check_is_here(name: str, node_id: int, *, or_all: bool = False) -> None:
         )
 
 
-SERVED: Final = (ServedApi(DESCRIBE_CONFIGS, describe_configs),)
+SERVED: Final = (
+    ServedApi(
+        DESCRIBE_CONFIGS,
+        describe_configs,
+        (
+            Need(DESCRIBE_TOPIC_CONFIGS, "of a topic"),
+            Need(DESCRIBE_GROUP_CONFIGS, "of a group"),
+            Need(DESCRIBE_CLUSTER_CONFIGS, "of anything else"),
+        ),
+    ),
+)

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.api.group_administration import DESCRIBE_STEPS
-from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
+from odradek.broker.api.needs import Need
+from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.environment.turns import Turns
@@ -24,6 +25,7 @@ from odradek.broker.group.consumer.consumer_group import (
     Partitions,
 )
 from odradek.broker.group.consumer.state import ConsumerState
+from odradek.broker.security.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC, GROUP
 from odradek.protocol.apis.group_consumer import (
     CONSUMER_GROUP_DESCRIBE,
     ConsumerGroupDescribeAssignment,
@@ -37,18 +39,23 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 CLASSIC_MEMBER: Final = 0
 CONSUMER_MEMBER: Final = 1
+HIDDEN_TOPIC: Final = (
+    "The group has described topic(s) that the client is not authorized to describe."
+)
 """The types of members, by the protocol that they use."""
 
 
 async def consumer_group_describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     turns = Turns()
     counts = await turns.distinct(request.group_ids)
     described = {}
     for group_id, count in counts.items():
         await turns.take(DESCRIBE_STEPS)
+        operations = NOT_ASKED
+        if request.include_authorized_operations:
+            operations = context.access.operations(GROUP, group_id)
         described[group_id] = await _describe_group(context, group_id, operations, count, turns)
     return ConsumerGroupDescribeResponse(
         groups=tuple(await turns.map(described.__getitem__, request.group_ids))
@@ -62,7 +69,9 @@ async def _describe_group(
     try:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        context.access.check(DESCRIBE_GROUP, group_id)
         group, state, assignor = await context.core.groups.consumers.describe_group(group_id)
+        await _check_topics(context, group, turns)
     except KafkaError as error:
         await context.expect(count)
         return ConsumerGroupDescribeGroup(
@@ -78,6 +87,19 @@ async def _describe_group(
     item_count, size_bytes = await _size_of(group, turns)
     await context.expect(count * item_count, extra_bytes=count * size_bytes)
     return await _described_group(context, group, state, assignor, operations, turns)
+
+
+async def _check_topics(context: RequestContext, group: ConsumerGroup, turns: Turns) -> None:
+    """Raise KafkaError if a member reads a topic that the client may not describe."""
+    names = context.core.cluster.image.names
+    for member in group.members.values():
+        target = group.targets.get(member.member_id, NO_PARTITIONS)
+        ids = dict.fromkeys((*member.assigned, *member.revoking, *target))
+        topics = [*member.topics, *(names[each] for each in ids if each in names)]
+        await turns.take(1 + len(topics))
+        for topic in topics:
+            if not context.access.allows(DESCRIBE_TOPIC, topic):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPIC)
 
 
 async def _size_of(group: ConsumerGroup, turns: Turns) -> tuple[int, int]:
@@ -157,4 +179,10 @@ def _to_assignment(partitions: Partitions, image: ClusterImage) -> ConsumerGroup
     )
 
 
-SERVED: Final = (ServedApi(CONSUMER_GROUP_DESCRIBE, consumer_group_describe),)
+SERVED: Final = (
+    ServedApi(
+        CONSUMER_GROUP_DESCRIBE,
+        consumer_group_describe,
+        (Need(DESCRIBE_GROUP), Need(DESCRIBE_TOPIC, "every topic of a member")),
+    ),
+)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from odradek.broker.api.late_table import NO_APIS, Apis
+from odradek.broker.security.access import EVERYTHING, Access
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.broker.values.answer_size import ANSWER_ITEM_BYTES
@@ -17,6 +18,7 @@ from odradek.broker.values.client_identity import ClientIdentity
 from odradek.late import dataclass
 
 if TYPE_CHECKING:
+    from odradek.broker.cluster.acls import ClusterAcls
     from odradek.broker.cluster.backup_point import BackupPoints
     from odradek.broker.cluster.broker_configs import BrokerConfigs
     from odradek.broker.cluster.image import BrokerImage
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partitions import Partitions
     from odradek.broker.replication.in_sync import InSync
     from odradek.broker.replication.replica_sessions import ReplicaSessions
+    from odradek.broker.security.access import Authorizer
     from odradek.broker.txn.admission import Admission
     from odradek.broker.txn.coordinator import TransactionCoordinator
     from odradek.broker.txn.presence import Seat
@@ -56,6 +59,8 @@ class Core:
     replica_sessions: ReplicaSessions
     fetch_sessions: FetchSessions
     backup_points: BackupPoints
+    acls: ClusterAcls
+    authorizer: Authorizer
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 
@@ -118,6 +123,8 @@ class RequestContext:
     client_id: str
     host: str
     principal: Principal = ANONYMOUS
+    access: Access = EVERYTHING
+    """What the principal may do. Brokers among each other may do everything."""
     listener: str | None = None
     """The name of the listener that the client connected to; None for requests of brokers."""
     is_local: bool = False
@@ -142,6 +149,42 @@ class RequestContext:
         size_bytes = items * ANSWER_ITEM_BYTES + extra_bytes
         if size_bytes > SMALL_ANSWER_BYTES:
             await self.allowance.reserve(size_bytes)
+
+    @classmethod
+    def of_connection(
+        cls,
+        core: Core,
+        peer: str,
+        principal: Principal,
+        *,
+        listener: str | None,
+        is_local: bool,
+        is_from_broker: bool,
+        apis: Apis,
+        seat: Seat | None,
+        allowance: Allowance,
+    ) -> RequestContext:
+        """Return the context of a connection's requests, without version and client id."""
+        host = peer.rpartition(":")[0]
+        return cls(
+            core=core,
+            api_version=-1,
+            client_id="",
+            host=host,
+            principal=principal,
+            access=EVERYTHING if is_from_broker else core.authorizer.access_of(principal, host),
+            listener=listener,
+            is_local=is_local,
+            is_from_broker=is_from_broker,
+            apis=apis,
+            seat=seat,
+            allowance=allowance,
+        )
+
+    def with_principal(self, principal: Principal) -> RequestContext:
+        """Return the context of the requests that follow once a client has authenticated."""
+        access = self.core.authorizer.access_of(principal, self.host)
+        return replace(self, principal=principal, access=access)
 
     @property
     def client(self) -> ClientIdentity:

@@ -17,8 +17,10 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import DESCRIBE_GROUP, DESCRIBE_ID
 from odradek.protocol.apis.coordinator import (
     FIND_COORDINATOR,
     Coordinator,
@@ -33,6 +35,7 @@ from odradek.protocol.state_topics import (
 )
 
 STATE_TOPICS: Final = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+NEEDED: Final = {0: DESCRIBE_GROUP, 1: DESCRIBE_ID}
 NOBODY: Final = -1
 HASHED_A_STEP: Final = 20
 """Characters of a key that are hashed in one step of a turn."""
@@ -65,6 +68,7 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Nothing with keys of type {key_type} is coordinated."
             )
+        context.access.check(NEEDED[key_type], key)
         state = await context.core.cluster.ensure_state_topic(topic)
         index = transaction_partition(key, len(state.partitions), by_tag=state.is_by_tag)
         leader = reachable_leader(context, topic, index)
@@ -99,4 +103,13 @@ async def _coordinator(context: RequestContext, key: str, key_type: int) -> Coor
     )
 
 
-SERVED: Final = (ServedApi(FIND_COORDINATOR, find_coordinator),)
+SERVED: Final = (
+    ServedApi(
+        FIND_COORDINATOR,
+        find_coordinator,
+        (
+            Need(DESCRIBE_GROUP, "of a group"),
+            Need(DESCRIBE_ID, "of a transactional id"),
+        ),
+    ),
+)

@@ -17,9 +17,11 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.topics import CREATE_STEPS, NAMED_TWICE
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import ALTER_TOPIC
 from odradek.protocol.apis.topics import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
@@ -59,6 +61,7 @@ async def _create_partitions(
 ) -> CreatePartitionsTopicResult:
     assignments = asked.assignments
     try:
+        context.access.check(ALTER_TOPIC, asked.name)
         await context.core.cluster.create_partitions(
             asked.name,
             asked.count,
@@ -72,4 +75,4 @@ async def _create_partitions(
     return CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE)
 
 
-SERVED: Final = (ServedApi(CREATE_PARTITIONS, create_partitions),)
+SERVED: Final = (ServedApi(CREATE_PARTITIONS, create_partitions, (Need(ALTER_TOPIC),)),)

@@ -21,12 +21,14 @@ from typing import Final
 import trio
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.parallel import for_each
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.deletion import delete_records as delete_before
 from odradek.broker.partitions.deletion import deleted_everywhere, low_watermark
 from odradek.broker.partitions.leader import Leader
+from odradek.broker.security.rights import DELETE_TOPIC
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.delete_records import (
     DELETE_RECORDS,
@@ -89,6 +91,7 @@ class _Deletion:
         """Delete the records of this replica."""
         core = self._context.core
         try:
+            self._context.access.check(DELETE_TOPIC, self.where.topic)
             leader = core.partitions.leader(*self.where)
             if self.where.topic in INTERNAL_TOPICS:
                 raise KafkaError(
@@ -119,4 +122,4 @@ class _Deletion:
         return self._context.core.cluster.image.broker(node_id) is not None
 
 
-SERVED: Final = (ServedApi(DELETE_RECORDS, delete_records),)
+SERVED: Final = (ServedApi(DELETE_RECORDS, delete_records, (Need(DELETE_TOPIC),)),)

@@ -15,7 +15,8 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_brokers
-from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED
+from odradek.broker.api.needs import NOTHING
+from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import BrokerImage
 from odradek.protocol.apis.metadata import (
@@ -47,7 +48,7 @@ async def describe_cluster(
                 context, image.away if request.include_fenced_brokers else (), is_fenced=True
             ),
         ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=context.access.cluster_operations()
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
@@ -76,4 +77,4 @@ def _described_brokers(
         )
 
 
-SERVED: Final = (ServedApi(DESCRIBE_CLUSTER, describe_cluster),)
+SERVED: Final = (ServedApi(DESCRIBE_CLUSTER, describe_cluster, NOTHING),)

@@ -19,8 +19,10 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import ALTER_CLUSTER
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.elections import (
     ELECT_LEADERS,
@@ -31,7 +33,7 @@ from odradek.protocol.apis.elections import (
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 STEPS: Final = 4
 """The cost of one partition or topic, in steps of a turn."""
@@ -43,8 +45,15 @@ async def elect_leaders(
     elections = context.core.elections
     asked = request.topic_partitions
     turns = Turns()
+    try:
+        context.access.check_cluster(ALTER_CLUSTER)
+    except KafkaError as refused:
+        return await _refuse(request, refused.code, refused.message, turns)
     if request.election_type not in (PREFERRED, UNCLEAN) and asked != ():
-        return await _refuse_type(request, turns)
+        message = (
+            f"Unknown election type {request.election_type}. It is 0 (preferred) or 1 (unclean)."
+        )
+        return await _refuse(request, ErrorCode.INVALID_REQUEST, message, turns)
     wanted: dict[TopicPartition, None] = {}
     if asked is None:
         wanted = dict.fromkeys(elections.all_partitions)
@@ -84,10 +93,10 @@ async def elect_leaders(
     return ElectLeadersResponse(replica_election_results=tuple(results))
 
 
-async def _refuse_type(request: ElectLeadersRequest, turns: Turns) -> ElectLeadersResponse:
-    """Refuse a type of election that does not exist, for each partition and for all of them."""
-    code = ErrorCode.INVALID_REQUEST
-    message = f"Unknown election type {request.election_type}. It is 0 (preferred) or 1 (unclean)."
+async def _refuse(
+    request: ElectLeadersRequest, code: ErrorCode, message: str, turns: Turns
+) -> ElectLeadersResponse:
+    """Refuse the elections, for each partition and for all of them."""
 
     def refusal(index: int) -> ElectLeadersPartitionResult:
         return ElectLeadersPartitionResult(
@@ -104,4 +113,4 @@ async def _refuse_type(request: ElectLeadersRequest, turns: Turns) -> ElectLeade
     return ElectLeadersResponse(error_code=code, replica_election_results=tuple(results))
 
 
-SERVED: Final = (ServedApi(ELECT_LEADERS, elect_leaders),)
+SERVED: Final = (ServedApi(ELECT_LEADERS, elect_leaders, (Need(ALTER_CLUSTER),)),)

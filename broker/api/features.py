@@ -16,9 +16,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.versions import FINALIZED, GROUPS_FINALIZED, SUPPORTED
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import ALTER_CLUSTER
 from odradek.protocol.apis.features import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
@@ -45,6 +47,10 @@ async def update_features(
     finalized = {each.name: each.max_version_level for each in FINALIZED}
     if image.has_transaction_groups:
         finalized[GROUPS_FINALIZED.name] = GROUPS_FINALIZED.max_version_level
+    try:
+        context.access.check_cluster(ALTER_CLUSTER)
+    except KafkaError as error:
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
     try:
         for update in request.feature_updates:
             await turns.take()
@@ -105,4 +111,4 @@ def _to_result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
     )
 
 
-SERVED: Final = (ServedApi(UPDATE_FEATURES, update_features),)
+SERVED: Final = (ServedApi(UPDATE_FEATURES, update_features, (Need(ALTER_CLUSTER),)),)

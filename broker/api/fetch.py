@@ -54,11 +54,14 @@ Differs from Kafka:
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.fetch_answer import BY_ID_FROM, Listed, answer, in_order, refuse_all
+from odradek.broker.api.fetch_rights import is_from_follower, may_read, warn_of_follower
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.fetch_polling import poll
@@ -78,6 +81,8 @@ from odradek.broker.partitions.fetch_sessions import (
     next_epoch,
 )
 from odradek.broker.partitions.isolation import ISOLATION_LEVELS, READ_COMMITTED
+from odradek.broker.security.access import refusal
+from odradek.broker.security.rights import READ_TOPIC
 from odradek.protocol.apis.fetch import (
     FETCH,
     FetchRequest,
@@ -96,11 +101,11 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
     if request.session_epoch not in (NEW_SESSION, NO_SESSION):
         return await _incremental(context, request)
     if request.session_id != NO_ID:
-        context.core.fetch_sessions.end(request.session_id)
+        context.core.fetch_sessions.end_own(request.session_id, str(context.principal))
     asked = await _everything(context, request)
     listed = await _read_whole(context, request, asked)
     session_id = NO_ID
-    if request.session_epoch == NEW_SESSION and not _is_from_follower(request):
+    if request.session_epoch == NEW_SESSION and not is_from_follower(request):
         session_id = await _begin(context, request, listed)
     return await answer(context, session_id, listed)
 
@@ -117,19 +122,17 @@ async def _everything(context: RequestContext, request: FetchRequest) -> Asked:
     return await to_asked(list(readings.values()), turns)
 
 
-def _is_from_follower(request: FetchRequest) -> bool:
-    return max(request.replica_id, request.replica_state.replica_id) >= 0
-
-
 def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Reading]:
-    is_refused = _is_from_follower(request)
+    is_refused = is_from_follower(request)
     if is_refused:
-        _warn_of_follower(context, request)
+        warn_of_follower(context, request)
     for number, topic in enumerate(request.topics):
         name, unknown = topic.topic, None
         if context.api_version >= BY_ID_FROM:
             name = context.core.cluster.image.names.get(topic.topic_id, "")
             unknown = None if name else KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if unknown is None and not may_read(context, name):
+            unknown = refusal(READ_TOPIC.kind)
         if is_refused:
             unknown = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         for wanted in topic.partitions:
@@ -140,14 +143,10 @@ def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Readin
             yield reading
 
 
-def _warn_of_follower(context: RequestContext, request: FetchRequest) -> None:
-    replica_id = max(request.replica_id, request.replica_state.replica_id)
-    LOGGER.warning("a fetch of replica %d from client %s was refused", replica_id, context.host)
-
-
 async def _read_whole(context: RequestContext, request: FetchRequest, asked: Asked) -> list[Listed]:
     """Read what a request lists, and return it in the order of its answer."""
-    _, found = await poll(request, WholeFetch(asked), context.allowance, context.core.config)
+    source = WholeFetch(asked, partial(may_read, context))
+    _, found = await poll(request, source, context.allowance, context.core.config)
     topics = request.topics
     return await in_order(
         (topics[reading.topic_number].topic, topics[reading.topic_number].topic_id, reading, data)
@@ -159,7 +158,7 @@ async def _begin(context: RequestContext, request: FetchRequest, listed: Sequenc
     """Begin a session with what a fetch has returned, in its order. Return its id, or 0."""
     sessions = context.core.fetch_sessions
     by_id = context.api_version >= BY_ID_FROM
-    session = sessions.begin(len(listed), by_id=by_id)
+    session = sessions.begin(len(listed), by_id=by_id, owner=str(context.principal))
     if session is None:
         return NO_ID
     turns = Turns()
@@ -180,7 +179,10 @@ async def _incremental(context: RequestContext, request: FetchRequest) -> FetchR
     by_id = context.api_version >= BY_ID_FROM
     try:
         session = context.core.fetch_sessions.go_on(
-            request.session_id, request.session_epoch, by_id=by_id
+            request.session_id,
+            request.session_epoch,
+            by_id=by_id,
+            owner=str(context.principal),
         )
         await context.core.fetch_sessions.update(session, request)
     except KafkaError as error:
@@ -190,14 +192,16 @@ async def _incremental(context: RequestContext, request: FetchRequest) -> FetchR
         asked = await _everything(context, request)
         return await answer(context, NO_ID, await _read_whole(context, request, asked))
     session.read_as(read_committed=request.isolation_level == READ_COMMITTED)
-    refuses = _is_from_follower(request)
+    refuses = is_from_follower(request)
     if refuses:
-        _warn_of_follower(context, request)
+        warn_of_follower(context, request)
     source = SessionFetch(
         session,
         request,
         context.core.partitions,
         name_of=lambda topic_id: context.core.cluster.image.names.get(topic_id, ""),
+        may_read=partial(may_read, context),
+        rights=context.access.rights,
         refuses=refuses,
     )
     readings, found = await poll(request, source, context.allowance, context.core.config)
@@ -234,4 +238,4 @@ async def _news_answer(
     return await answer(context, session.session_id, await in_order(listed))
 
 
-SERVED: Final = (ServedApi(FETCH, fetch),)
+SERVED: Final = (ServedApi(FETCH, fetch, (Need(READ_TOPIC),)),)

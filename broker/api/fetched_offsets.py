@@ -7,6 +7,7 @@ from uuid import UUID
 from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.member_requests import FetchedOffset
+from odradek.broker.security.rights import DESCRIBE_TOPIC
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -57,8 +58,16 @@ async def fetched_by_topic(
             group_id, None, require_stable=require_stable, turns=turns
         )
         return await _by_topic(context, found, turns)
+    hidden = set()
+    for name, _, _ in asked:
+        await turns.take()
+        if name and not context.access.allows(DESCRIBE_TOPIC, name):
+            hidden.add(name)
     partitions = await turns.distinct(
-        TopicPartition(name, index) for name, _, indexes in asked for index in indexes
+        TopicPartition(name, index)
+        for name, _, indexes in asked
+        if name not in hidden
+        for index in indexes
     )
     if len(partitions) <= OFFSETS_AT_ONCE:
         found = groups.fetch_offsets(group_id, partitions, require_stable=require_stable)
@@ -67,8 +76,13 @@ async def fetched_by_topic(
             group_id, partitions, require_stable=require_stable, turns=turns
         )
     unknown = FetchedOffset(error=ErrorCode.UNKNOWN_TOPIC_ID)
+    refused = FetchedOffset(error=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     fetched = []
     for name, topic_id, indexes in asked:
+        if name in hidden:
+            offsets = await turns.map(lambda index: (index, refused), indexes)
+            fetched.append(FetchedTopic(name, topic_id, offsets))
+            continue
         is_unknown = not name and context.api_version >= FETCH_BY_ID_FROM
         offsets = []
         for index in indexes:
@@ -94,7 +108,8 @@ async def _by_topic(
     return [
         FetchedTopic(name, topics[name].topic_id if name in topics else ZERO_UUID, offsets)
         for name, offsets in by_name.items()
-        if name in topics or context.api_version < FETCH_BY_ID_FROM
+        if (name in topics or context.api_version < FETCH_BY_ID_FROM)
+        and context.access.shows(DESCRIBE_TOPIC, name)
     ]
 
 

@@ -16,12 +16,14 @@ from itertools import chain
 from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
-from odradek.broker.api.operations import GROUP_OPERATIONS, NOT_ASKED
+from odradek.broker.api.needs import Need
+from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.classic_group import ClassicGroup, Member
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.state import GroupState
+from odradek.broker.security.rights import DELETE_GROUP, DESCRIBE_CLUSTER, DESCRIBE_GROUP, GROUP
 from odradek.protocol.apis.group import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -50,14 +52,15 @@ DESCRIBE_STEPS: Final = 4
 async def describe_groups(
     context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     turns = Turns()
     counts = await turns.distinct(request.groups)
     await _expect_groups(context, counts, turns)
     described = {}
     for group_id in counts:
         await turns.take(DESCRIBE_STEPS)
-        described[group_id] = _describe(context, group_id, operations)
+        described[group_id] = _describe(
+            context, group_id, asks_operations=request.include_authorized_operations
+        )
         await turns.take(len(described[group_id].members))
     return DescribeGroupsResponse(
         groups=tuple(await turns.map(described.__getitem__, request.groups))
@@ -77,8 +80,12 @@ async def _expect_groups(context: RequestContext, counts: Mapping[str, int], tur
     await context.expect(item_count, extra_bytes=size_bytes)
 
 
-def _describe(context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+def _describe(context: RequestContext, group_id: str, *, asks_operations: bool) -> DescribedGroup:
+    operations = NOT_ASKED
+    if asks_operations:
+        operations = context.access.operations(GROUP, group_id)
     try:
+        context.access.check(DESCRIBE_GROUP, group_id)
         return _to_described_group(context.core.groups.describe_group(group_id), operations)
     except KafkaError as error:
         is_missing = error.code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -135,9 +142,13 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     await context.expect(len(classic) + len(consumers))
     listed = []
     names_bytes = 0
+    access = context.access
+    sees_all = access.shows(DESCRIBE_CLUSTER)
     for group in chain(map(_to_listed_group, classic), map(_listed_consumer, consumers)):
         await turns.take()
-        if not states or group.group_state.lower() in states:
+        if states and group.group_state.lower() not in states:
+            continue
+        if sees_all or access.shows(DESCRIBE_GROUP, group.group_id):
             listed.append(group)
             names_bytes += text_bytes(group.group_id) + text_bytes(group.protocol_type)
     await context.expect(0, extra_bytes=names_bytes)
@@ -168,7 +179,13 @@ async def delete_groups(
 ) -> DeleteGroupsResponse:
     turns = Turns()
     names = await turns.distinct(request.groups_names)
-    results = await context.core.groups.delete_groups(names)
+    codes = {}
+    for group_id in names:
+        await turns.take()
+        if not context.access.allows(DELETE_GROUP, group_id):
+            codes[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    own = [group_id for group_id in names if group_id not in codes]
+    results = {**await context.core.groups.delete_groups(own), **codes}
     return DeleteGroupsResponse(
         results=tuple(await turns.map(_to_deletion_result, tuple(results.items())))
     )
@@ -180,7 +197,11 @@ def _to_deletion_result(result: tuple[str, ErrorCode]) -> DeletableGroupResult:
 
 
 SERVED: Final = (
-    ServedApi(DESCRIBE_GROUPS, describe_groups),
-    ServedApi(LIST_GROUPS, list_groups),
-    ServedApi(DELETE_GROUPS, delete_groups),
+    ServedApi(DESCRIBE_GROUPS, describe_groups, (Need(DESCRIBE_GROUP),)),
+    ServedApi(
+        LIST_GROUPS,
+        list_groups,
+        (Need(DESCRIBE_CLUSTER, "to see all"), Need(DESCRIBE_GROUP, "to see one")),
+    ),
+    ServedApi(DELETE_GROUPS, delete_groups, (Need(DELETE_GROUP),)),
 )

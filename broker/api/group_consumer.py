@@ -50,9 +50,11 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.consumer.heartbeat import Beat, Beaten
+from odradek.broker.security.rights import DESCRIBE_TOPIC, READ_GROUP
 from odradek.protocol.apis.group_consumer import (
     CONSUMER_GROUP_HEARTBEAT,
     ConsumerGroupHeartbeatRequest,
@@ -71,6 +73,7 @@ async def consumer_group_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse:
     core = context.core
     try:
+        await _check_rights(context, request)
         asked = await _beat(context, request)
         await core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
         beaten = await core.groups.consumers.heartbeat(
@@ -88,6 +91,15 @@ async def consumer_group_heartbeat(
         else core.groups.consumers.heartbeat_interval_ms(request.group_id),
         assignment=await _assignment(beaten) if beaten.shows_assignment else None,
     )
+
+
+async def _check_rights(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Raise KafkaError unless the client may use the group, and see what it subscribes to."""
+    context.access.check(READ_GROUP, request.group_id)
+    turns = Turns()
+    for name in request.subscribed_topic_names or ():
+        await turns.take()
+        context.access.check(DESCRIBE_TOPIC, name)
 
 
 async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Beat:
@@ -126,4 +138,13 @@ async def _assignment(beaten: Beaten) -> ConsumerGroupHeartbeatResponseAssignmen
     return ConsumerGroupHeartbeatResponseAssignment(topic_partitions=tuple(listed))
 
 
-SERVED: Final = (ServedApi(CONSUMER_GROUP_HEARTBEAT, consumer_group_heartbeat),)
+SERVED: Final = (
+    ServedApi(
+        CONSUMER_GROUP_HEARTBEAT,
+        consumer_group_heartbeat,
+        (
+            Need(READ_GROUP),
+            Need(DESCRIBE_TOPIC, "every topic that is subscribed to"),
+        ),
+    ),
+)

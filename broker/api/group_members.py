@@ -36,17 +36,19 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.joined_response import NULLABLE_PROTOCOL_FROM, joined_response
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns, in_parts
 from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.member_requests import (
     Claim,
-    Joined,
     Joining,
     MemberIdRequiredError,
     Syncing,
     UnnamedRefusalError,
 )
+from odradek.broker.security.rights import READ_GROUP
 from odradek.protocol.apis.group import (
     HEARTBEAT,
     JOIN_GROUP,
@@ -57,7 +59,6 @@ from odradek.protocol.apis.group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
-    JoinGroupResponseMember,
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
@@ -71,31 +72,30 @@ from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
 T = TypeVar("T")
 
 MEMBER_ID_REQUIRED_FROM: Final = 4
-NULLABLE_PROTOCOL_FROM: Final = 7
 SKIP_ASSIGNMENT_FROM: Final = 9
 MANY_LEAVE_FROM: Final = 3
 SYNC_NAMES_PROTOCOL_FROM: Final = 5
 MEMBERS_AT_ONCE: Final = 1_000
+UNNAMED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED)
 """Members that leave without a checkpoint. Each is looked for among all members of the group."""
 
 
 async def join_group(context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = context.api_version
     try:
+        context.access.check(READ_GROUP, request.group_id)
         await context.core.cluster.ensure_state_topic(CONSUMER_OFFSETS_TOPIC)
         protocols = await Turns().map(_protocol, request.protocols)
+        joining = _joining(context, request, protocols)
         joined = await _wait_for_members(
-            context, context.core.groups.join_group(_joining(context, request, protocols))
+            context, request.group_id, context.core.groups.join_group(joining)
         )
     except KafkaError as error:
-        member_id = request.member_id
+        is_unnamed = error.code in UNNAMED or isinstance(error, UnnamedRefusalError)
+        member_id = "" if is_unnamed else request.member_id
         # The member joins again with the id that this answer gives it (KIP-394).
         if isinstance(error, MemberIdRequiredError):
             member_id = error.member_id
-        elif error.code is ErrorCode.GROUP_MAX_SIZE_REACHED or isinstance(
-            error, UnnamedRefusalError
-        ):
-            member_id = ""
         return JoinGroupResponse(
             error_code=error.code,
             protocol_name=None if version >= NULLABLE_PROTOCOL_FROM else "",
@@ -103,17 +103,21 @@ async def join_group(context: RequestContext, request: JoinGroupRequest) -> Join
             member_id=member_id,
             members=(),
         )
-    return _joined_response(joined, version)
+    return joined_response(joined, version)
 
 
-async def _wait_for_members(context: RequestContext, waiting: Coroutine[Any, Any, T]) -> T:
+async def _wait_for_members(
+    context: RequestContext, group_id: str, waiting: Coroutine[Any, Any, T]
+) -> T:
     """Wait for the other members.
 
     Raises KafkaError if memory is short and the request is large, if the client has closed its
     side, or if the broker stops. The member then joins again.
     """
     with context.allowance.polling(math.inf):
-        return await waiting
+        answer = await waiting
+        context.access.check(READ_GROUP, group_id)  # the right may have gone meanwhile
+        return answer
     raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "the request was not waited for any longer")
 
 
@@ -142,27 +146,6 @@ def _joining(
     )
 
 
-def _joined_response(joined: Joined, version: int) -> JoinGroupResponse:
-    return JoinGroupResponse(
-        error_code=ErrorCode.NONE,
-        generation_id=joined.generation_id,
-        protocol_type=joined.protocol_type,
-        # The empty name is null where there is null, as in Kafka.
-        protocol_name=joined.protocol_name or (None if version >= NULLABLE_PROTOCOL_FROM else ""),
-        leader=joined.leader_id,
-        skip_assignment=joined.skip_assignment,
-        member_id=joined.member_id,
-        members=tuple(
-            JoinGroupResponseMember(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                metadata=each.metadata,
-            )
-            for each in joined.members
-        ),
-    )
-
-
 async def sync_group(context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     # From version 5 on, a member must name the protocol that it joined with (KIP-559).
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
@@ -174,6 +157,7 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
         await turns.take()
         assignments[each.member_id] = each.assignment
     try:
+        context.access.check(READ_GROUP, request.group_id)
         syncing = Syncing(
             group_id=request.group_id,
             claim=_claim(request),
@@ -181,7 +165,8 @@ async def sync_group(context: RequestContext, request: SyncGroupRequest) -> Sync
             protocol_name=request.protocol_name,
             assignments=assignments,
         )
-        synced = await _wait_for_members(context, context.core.groups.sync_group(syncing))
+        waiting = context.core.groups.sync_group(syncing)
+        synced = await _wait_for_members(context, request.group_id, waiting)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code, assignment=b"")
     return SyncGroupResponse(
@@ -202,6 +187,7 @@ def _claim(request: SyncGroupRequest | HeartbeatRequest) -> Claim:
 
 async def heartbeat(context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
+        context.access.check(READ_GROUP, request.group_id)
         context.core.groups.heartbeat(request.group_id, _claim(request))
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
@@ -215,6 +201,7 @@ async def leave_group(context: RequestContext, request: LeaveGroupRequest) -> Le
     leaving = await turns.map(_leaving, members)
     codes: list[ErrorCode] = []
     try:
+        context.access.check(READ_GROUP, request.group_id)
         for some in in_parts(leaving, MEMBERS_AT_ONCE):
             await turns.take(len(some))
             codes += await context.core.groups.leave_group(request.group_id, some)
@@ -240,8 +227,8 @@ def _to_leave_result(found: tuple[MemberIdentity, ErrorCode]) -> MemberResponse:
 
 
 SERVED: Final = (
-    ServedApi(JOIN_GROUP, join_group),
-    ServedApi(HEARTBEAT, heartbeat),
-    ServedApi(LEAVE_GROUP, leave_group),
-    ServedApi(SYNC_GROUP, sync_group),
+    ServedApi(JOIN_GROUP, join_group, (Need(READ_GROUP),)),
+    ServedApi(HEARTBEAT, heartbeat, (Need(READ_GROUP),)),
+    ServedApi(LEAVE_GROUP, leave_group, (Need(READ_GROUP),)),
+    ServedApi(SYNC_GROUP, sync_group, (Need(READ_GROUP),)),
 )

@@ -13,7 +13,9 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
+from odradek.broker.security.rights import ALTER_CLUSTER
 from odradek.protocol.apis.known_brokers import (
     UNREGISTER_BROKER,
     UnregisterBrokerRequest,
@@ -26,10 +28,11 @@ async def unregister_broker(
     context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     try:
+        context.access.check_cluster(ALTER_CLUSTER)
         await context.core.known_brokers.forget(request.broker_id)
     except KafkaError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
     return UnregisterBrokerResponse(error_code=ErrorCode.NONE, error_message=None)
 
 
-SERVED: Final = (ServedApi(UNREGISTER_BROKER, unregister_broker),)
+SERVED: Final = (ServedApi(UNREGISTER_BROKER, unregister_broker, (Need(ALTER_CLUSTER),)),)

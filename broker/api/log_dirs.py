@@ -26,9 +26,11 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.security.rights import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.log_dirs import (
     ALTER_REPLICA_LOG_DIRS,
@@ -66,11 +68,18 @@ async def alter_replica_log_dirs(
                 await turns.take()
                 wanted[TopicPartition(topic.name, index)] = directory.path
     await context.expect(len(wanted))
+    try:
+        context.access.check_cluster(ALTER_CLUSTER)
+        refused = None
+    except KafkaError as error:
+        refused = error.code
     here = context.core.partitions.usage().path
     answered: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for where, path in wanted.items():
         await turns.take()
-        if len(str(where)) > LOG_NAME_MAX:
+        if refused is not None:
+            code = refused
+        elif len(str(where)) > LOG_NAME_MAX:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         else:
             code = _move_error(context, where) if path == here else ErrorCode.LOG_DIR_NOT_FOUND
@@ -85,6 +94,7 @@ async def alter_replica_log_dirs(
 
 async def _backup_point(context: RequestContext) -> AlterReplicaLogDirsResponse:
     try:
+        context.access.check_cluster(ALTER_CLUSTER)
         if not context.is_local:
             raise KafkaError(
                 ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -113,6 +123,11 @@ def _move_error(context: RequestContext, where: TopicPartition) -> ErrorCode:
 async def describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
+    try:
+        context.access.check_cluster(DESCRIBE_CLUSTER)
+    except KafkaError as error:
+        # Before there was an error of the whole answer, it is the missing result that says so.
+        return DescribeLogDirsResponse(error_code=error.code, results=())
     turns = Turns()
     partitions = context.core.partitions
     found: dict[TopicPartition, Partition] = {}
@@ -157,6 +172,6 @@ def _partition(partition: Partition) -> DescribeLogDirsPartition:
 
 
 SERVED: Final = (
-    ServedApi(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs),
-    ServedApi(DESCRIBE_LOG_DIRS, describe_log_dirs),
+    ServedApi(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs, (Need(ALTER_CLUSTER),)),
+    ServedApi(DESCRIBE_LOG_DIRS, describe_log_dirs, (Need(DESCRIBE_CLUSTER),)),
 )

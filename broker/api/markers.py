@@ -51,9 +51,11 @@ from odradek.broker.api.marker_writes import (
     wait_applied,
     writes_of,
 )
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.environment.parallel import for_each
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import ALTER_CLUSTER, CLUSTER_ACTION
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.txn import (
     WRITE_TXN_MARKERS,
@@ -63,7 +65,7 @@ from odradek.protocol.apis.txn import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
 MARKER_STEPS: Final = 5
@@ -80,6 +82,12 @@ async def write_txn_markers(
         for write in writes_of(marker):
             await turns.take()
             flat.append(write)
+    try:
+        context.access.check_cluster(ALTER_CLUSTER, CLUSTER_ACTION)
+    except KafkaError as error:
+        for write in flat:
+            write.code = error.code
+        return WriteTxnMarkersResponse(markers=await _results(flat, turns))
     # An appended marker must take effect, also if its sender disconnects (KAFKA-17507).
     with trio.CancelScope(shield=True):
         await _write(context, flat, turns)
@@ -142,4 +150,14 @@ def _partition_result(result: tuple[int, ErrorCode]) -> WritableTxnMarkerPartiti
     return WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
 
 
-SERVED: Final = (ServedApi(WRITE_TXN_MARKERS, write_txn_markers, on=Listeners.ALL),)
+SERVED: Final = (
+    ServedApi(
+        WRITE_TXN_MARKERS,
+        write_txn_markers,
+        (
+            Need(ALTER_CLUSTER, "or CLUSTER_ACTION"),
+            Need(CLUSTER_ACTION, "or ALTER"),
+        ),
+        on=Listeners.ALL,
+    ),
+)

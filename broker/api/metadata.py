@@ -8,8 +8,8 @@ the addresses of the listener that was asked; a broker without it is left out, a
 it leads has LISTENER_NOT_FOUND. A topic that is
 named several times is answered once. A partition whose leader is not among the brokers, or offline,
 has LEADER_NOT_AVAILABLE and no leader (-1). Replicas of brokers that are away are offline replicas,
-and so is a damaged one of this broker. Authorised operations that a request asks for are all of
-them, as there is no authoriser.
+and so is a damaged one of this broker. A topic that the client may not describe is not among all,
+and is TOPIC_AUTHORIZATION_FAILED if it is named, whether it exists or not.
 
 Versions: 4 lets the client forbid auto-creation; before 6 LISTENER_NOT_FOUND is
 LEADER_NOT_AVAILABLE; 10 brings topic ids, which 10 and 11 refuse in a request (INVALID_REQUEST for
@@ -25,26 +25,29 @@ Differs from Kafka:
   request.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.api.leaders import reachable_brokers, reachable_leader
-from odradek.broker.api.operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from odradek.broker.api.leaders import reachable_brokers
+from odradek.broker.api.metadata_answer import partition_answer, topic_answer
+from odradek.broker.api.needs import Need
+from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
-from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.api.topic_rights import check_may_create
+from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import CREATE_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC, TOPIC
 from odradek.protocol.apis.metadata import (
     METADATA,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
-    MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -54,10 +57,10 @@ BY_ID_FROM: Final = 10
 NULL_NAME_FROM: Final = 12
 """Requests may have a null name from version 10 on, answers only from here."""
 
-NO_LEADER: Final = -1
-
-LISTENER_NOT_FOUND_FROM: Final = 6
-"""Before, LEADER_NOT_AVAILABLE stood for a leader without the listener that was asked, too."""
+WITHOUT_OPERATIONS: Final = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+)
+"""The refusals of a topic that have no authorised operations."""
 
 Found = TopicImage | MetadataResponseTopic
 """A topic that exists, or the refusal of a request for one."""
@@ -72,11 +75,11 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
     found: Iterable[Found]
     created: set[str] = set()
     if wants_all:
-        found = context.core.cluster.image.topics.values()
+        found = await _all_topics(context)
     else:
         found = await _wanted_topics(context, request, created)
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    topics = await _describe_topics(context, found, operations, created)
+    asks_operations = request.include_topic_authorized_operations
+    topics = await _describe_topics(context, found, created, asks_operations=asks_operations)
     image = context.core.cluster.image
     of_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
@@ -87,8 +90,21 @@ async def metadata(context: RequestContext, request: MetadataRequest) -> Metadat
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         topics=tuple(topics),
-        cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NOT_ASKED,
+        cluster_authorized_operations=context.access.cluster_operations()
+        if of_cluster
+        else NOT_ASKED,
     )
+
+
+async def _all_topics(context: RequestContext) -> list[Found]:
+    """Return the topics that the client may see."""
+    turns = Turns()
+    found: list[Found] = []
+    for topic in context.core.cluster.image.topics.values():
+        await turns.take()
+        if context.access.shows(DESCRIBE_TOPIC, topic.name):
+            found.append(topic)
+    return found
 
 
 async def _names_ids(request: MetadataRequest) -> bool:
@@ -121,7 +137,7 @@ async def _wanted_topics(
 
 
 async def _describe_topics(
-    context: RequestContext, found: Iterable[Found], operations: int, created: set[str]
+    context: RequestContext, found: Iterable[Found], created: set[str], *, asks_operations: bool
 ) -> list[MetadataResponseTopic]:
     found = list(found)
     turns = Turns()
@@ -134,11 +150,14 @@ async def _describe_topics(
     described = []
     for each in found:
         await turns.take()
+        operations = NOT_ASKED
+        if asks_operations and each.name is not None:
+            operations = context.access.operations(TOPIC, each.name)
         if isinstance(each, TopicImage):
-            work = partial(_partition, context, each.name)
+            work = partial(partition_answer, context, each.name)
             partitions = await turns.map(work, tuple(enumerate(each.partitions)))
-            each = _topic(each, partitions, operations, is_new=each.name in created)
-        elif each.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+            each = topic_answer(each, partitions, operations, is_new=each.name in created)
+        elif each.error_code not in WITHOUT_OPERATIONS:
             each = replace(each, topic_authorized_operations=operations)
         described.append(each)
     return described
@@ -155,9 +174,14 @@ async def _find_topic(
         by_id = cluster.image.topic_by_id(wanted.topic_id)
         if by_id is None:
             return _refusal(context, wanted, ErrorCode.UNKNOWN_TOPIC_ID)
+        if not context.access.allows(DESCRIBE_TOPIC, by_id.name):
+            return _refusal(context, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return by_id
     if wanted.name is None:
         return _refusal(context, wanted, ErrorCode.INVALID_REQUEST)
+    # Also for a topic that does not exist: the answer does not say whether it does.
+    if not context.access.allows(DESCRIBE_TOPIC, wanted.name):
+        return _refusal(context, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     topic = cluster.image.topics.get(wanted.name)
     if topic is None:
         may_create = context.core.config.auto_create_topics_enable
@@ -165,6 +189,7 @@ async def _find_topic(
             if not (may_create and request.allow_auto_topic_creation):
                 check_name(wanted.name)
                 return _refusal(context, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            check_may_create(context, wanted.name)
             topic = await cluster.ensure_topic(wanted.name)
             created.add(wanted.name)
         except KafkaError as error:
@@ -183,58 +208,14 @@ def _refusal(
     )
 
 
-def _topic(
-    topic: TopicImage,
-    partitions: Iterable[MetadataResponsePartition],
-    operations: int,
-    *,
-    is_new: bool,
-) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=ErrorCode.NONE,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=tuple(partitions),
-        topic_authorized_operations=operations,
-        is_new=is_new,
-    )
-
-
-def _partition(
-    context: RequestContext, topic: str, numbered: tuple[int, PartitionImage]
-) -> MetadataResponsePartition:
-    index, partition = numbered
-    leader = reachable_leader(context, topic, index)
-    code = ErrorCode.LEADER_NOT_AVAILABLE if leader is None else ErrorCode.NONE
-    if leader is not None and context.address_of(leader) is None:
-        leader = None
-        if context.api_version >= LISTENER_NOT_FOUND_FROM:
-            code = ErrorCode.LISTENER_NOT_FOUND
-        else:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=NO_LEADER if leader is None else leader.node_id,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=partition.replicas,
-        isr_nodes=partition.isr,
-        offline_replicas=tuple(offline_replicas(context, topic, index, partition)),
-    )
-
-
-def offline_replicas(
-    context: RequestContext, topic: str, index: int, partition: PartitionImage
-) -> Iterator[int]:
-    """Yield the replicas of brokers that are away, and this broker's if its log is damaged."""
-    for replica in partition.replicas:
-        if replica == context.core.config.node_id:
-            is_offline = context.core.partitions.is_offline(topic, index)
-        else:
-            is_offline = context.core.cluster.image.broker(replica) is None
-        if is_offline:
-            yield replica
-
-
-SERVED: Final = (ServedApi(METADATA, metadata),)
+SERVED: Final = (
+    ServedApi(
+        METADATA,
+        metadata,
+        (
+            Need(DESCRIBE_TOPIC),
+            Need(CREATE_CLUSTER, "to create a topic, or of the topic"),
+            Need(CREATE_TOPIC, "to create it, or of the cluster"),
+        ),
+    ),
+)

@@ -20,10 +20,12 @@ from itertools import islice
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.member_requests import Claim, Committing, expiry_ms
 from odradek.broker.group.store import StoredOffset
+from odradek.broker.security.rights import READ_GROUP, READ_TOPIC
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.group_offsets import (
     OFFSET_COMMIT,
@@ -55,6 +57,8 @@ async def offset_commit(
     context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
     turns = Turns()
+    if not context.access.allows(READ_GROUP, request.group_id):
+        return await _refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, turns)
     names = await turns.map(partial(_commit_name, context), request.topics)
     wanted: dict[TopicPartition, StoredOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
@@ -68,6 +72,11 @@ async def offset_commit(
             found = context.core.cluster.image.topics.get(name)
             count = 0 if found is None else len(found.partitions)
             topic_id = ZERO_UUID if found is None else found.topic_id
+            if name and not context.access.allows(READ_TOPIC, name):
+                for each in some_partitions:
+                    where = TopicPartition(name, each.partition_index)
+                    codes[where] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             for each in some_partitions:
                 index, metadata = each.partition_index, each.committed_metadata or ""
                 partition = new(TopicPartition, (name, index))
@@ -103,6 +112,26 @@ async def offset_commit(
         topics.append(await _commit_result(context, topic, name, refused, turns))
     if has_unknown:
         topics = await _unknown_first(topics, names, wanted, turns)
+    return OffsetCommitResponse(topics=tuple(topics))
+
+
+async def _refuse(
+    request: OffsetCommitRequest, code: ErrorCode, turns: Turns
+) -> OffsetCommitResponse:
+    """Refuse every offset of a request."""
+
+    def result(each: OffsetCommitRequestPartition) -> OffsetCommitResponsePartition:
+        return OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+
+    topics = []
+    for topic in request.topics:
+        await turns.take()
+        partitions = tuple(await turns.map(result, topic.partitions))
+        topics.append(
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
     return OffsetCommitResponse(topics=tuple(topics))
 
 
@@ -188,4 +217,4 @@ def _success(index: int) -> OffsetCommitResponsePartition:
     return OffsetCommitResponsePartition(partition_index=index, error_code=ErrorCode.NONE)
 
 
-SERVED: Final = (ServedApi(OFFSET_COMMIT, offset_commit),)
+SERVED: Final = (ServedApi(OFFSET_COMMIT, offset_commit, (Need(READ_GROUP), Need(READ_TOPIC))),)

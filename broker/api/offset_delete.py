@@ -18,8 +18,10 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns, in_parts
+from odradek.broker.security.rights import DELETE_GROUP, READ_TOPIC
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.offset_delete import (
     OFFSET_DELETE,
@@ -38,15 +40,20 @@ async def offset_delete(
     context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     turns = Turns()
+    if not context.access.allows(DELETE_GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, topics=())
     image = context.core.cluster.image
     codes: dict[TopicPartition, ErrorCode] = {}
     wanted: dict[TopicPartition, None] = {}
     for topic in request.topics:
         await turns.take()
+        is_hidden = not context.access.allows(READ_TOPIC, topic.name)
         for each in topic.partitions:
             await turns.take()
             where = TopicPartition(topic.name, each.partition_index)
-            if image.has_partition(*where):
+            if is_hidden:
+                codes[where] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.has_partition(*where):
                 wanted[where] = None
             else:
                 codes[where] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -70,4 +77,4 @@ async def offset_delete(
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=tuple(topics))
 
 
-SERVED: Final = (ServedApi(OFFSET_DELETE, offset_delete),)
+SERVED: Final = (ServedApi(OFFSET_DELETE, offset_delete, (Need(DELETE_GROUP), Need(READ_TOPIC))),)

@@ -25,9 +25,11 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
 from odradek.broker.api.fetched_offsets import FETCH_BY_ID_FROM, FetchedTopic, fetched_by_topic
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.member_requests import FetchedOffset
+from odradek.broker.security.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC
 from odradek.protocol.apis.group_offsets import (
     OFFSET_FETCH,
     OffsetFetchRequest,
@@ -60,6 +62,7 @@ async def offset_fetch(context: RequestContext, request: OffsetFetchRequest) -> 
     if topics is not None:
         asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in topics]
     try:
+        context.access.check(DESCRIBE_GROUP, request.group_id)
         fetched = await fetched_by_topic(
             context, request.group_id, asked, require_stable=request.require_stable, turns=turns
         )
@@ -146,6 +149,7 @@ async def _fetch_group(
             group.topics,
         )
     try:
+        context.access.check(DESCRIBE_GROUP, group.group_id)
         context.core.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
         fetched = await fetched_by_topic(
             context, group.group_id, asked, require_stable=request.require_stable, turns=turns
@@ -201,4 +205,6 @@ def _response_partitions(offset: tuple[int, FetchedOffset]) -> OffsetFetchRespon
     )
 
 
-SERVED: Final = (ServedApi(OFFSET_FETCH, offset_fetch),)
+SERVED: Final = (
+    ServedApi(OFFSET_FETCH, offset_fetch, (Need(DESCRIBE_GROUP), Need(DESCRIBE_TOPIC))),
+)

@@ -30,12 +30,14 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.by_time import first_at, largest
 from odradek.broker.partitions.isolation import ISOLATION_LEVELS, READ_COMMITTED
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.reader_epochs import NOT_SAID, check_leader_epoch
+from odradek.broker.security.rights import DESCRIBE_TOPIC
 from odradek.protocol.apis.offsets import (
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
@@ -111,6 +113,7 @@ async def _list_offset(
 ) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
     try:
+        context.access.check(DESCRIBE_TOPIC, topic)
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The request names the partition twice.")
         _check_timestamp(wanted.timestamp, context.api_version)
@@ -218,6 +221,7 @@ def _epoch_end(
     context: RequestContext, topic: str, wanted: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
+        context.access.check(DESCRIBE_TOPIC, topic)
         leader = context.core.partitions.leader(topic, wanted.partition)
         check_leader_epoch(leader, wanted.current_leader_epoch)
     except KafkaError as error:
@@ -232,6 +236,6 @@ def _epoch_end(
 
 
 SERVED: Final = (
-    ServedApi(LIST_OFFSETS, list_offsets),
-    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch),
+    ServedApi(LIST_OFFSETS, list_offsets, (Need(DESCRIBE_TOPIC),)),
+    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, (Need(DESCRIBE_TOPIC),)),
 )

@@ -58,7 +58,8 @@ import trio
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.leaders import LeaderHints
-from odradek.broker.api.produce_lookup import batch_of, name_of
+from odradek.broker.api.needs import Need
+from odradek.broker.api.produce_lookup import batch_of, check_may_commit, name_of
 from odradek.broker.api.produce_response import (
     TOPIC_STEPS,
     partition_response,
@@ -88,6 +89,7 @@ from odradek.broker.partitions.request_appends import (
     wait_for_outcomes,
 )
 from odradek.broker.partitions.request_batches import BATCHES_AT_ONCE, Batch, name_refused
+from odradek.broker.security.rights import WRITE_ID, WRITE_TOPIC
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.protocol.apis.produce import (
@@ -119,6 +121,7 @@ async def produce(
             batches.append(batch)
     producer = None
     try:
+        check_may_commit(context, request, batches)
         producer = await check_all(
             batches,
             acks=request.acks,
@@ -239,4 +242,10 @@ def _close_on_error(batches: Iterable[Batch]) -> None:
             )
 
 
-SERVED: Final = (ServedApi(PRODUCE, produce),)
+SERVED: Final = (
+    ServedApi(
+        PRODUCE,
+        produce,
+        (Need(WRITE_TOPIC), Need(WRITE_ID, "for transactional batches")),
+    ),
+)

@@ -1,11 +1,14 @@
 """The batches of a Produce request, and the leaders of their partitions."""
 
+from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.partitions.request_batches import Batch
-from odradek.protocol.apis.produce import PartitionProduceData, TopicProduceData
+from odradek.broker.security.access import refusal
+from odradek.broker.security.rights import TOPIC, WRITE_ID, WRITE_TOPIC
+from odradek.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from odradek.protocol.batch import HEADER_BYTES, Codec, read_header
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.plain_produce import TOPIC_IDS_FROM
@@ -18,11 +21,13 @@ ADMIN_CLIENT: Final = "__admin_client"
 def name_of(context: RequestContext, asked: TopicProduceData) -> tuple[str, KafkaError | None]:
     """Return the name of a topic, and an error if no topic has its id."""
     if context.api_version < TOPIC_IDS_FROM:
-        return asked.name, None
+        name = asked.name
+        return name, None if context.access.allows(WRITE_TOPIC, name) else refusal(TOPIC)
     topic = context.core.cluster.image.topic_by_id(asked.topic_id)
     if topic is None:
         return asked.name, _no_topic_has(asked.topic_id)
-    return topic.name, None
+    name = topic.name
+    return name, None if context.access.allows(WRITE_TOPIC, name) else refusal(TOPIC)
 
 
 def _no_topic_has(topic_id: UUID) -> KafkaError:
@@ -66,3 +71,16 @@ def _look_up(context: RequestContext, batch: Batch, topic_id: UUID) -> None:
             )
     except KafkaError as error:
         batch.error = error.with_traceback(None)
+
+
+def check_may_commit(
+    context: RequestContext, request: ProduceRequest, batches: Iterable[Batch]
+) -> None:
+    """Raise KafkaError for transactional batches of a client that may not use the id.
+
+    The id alone needs no right: a producer may send what is in no transaction. A transactional
+    batch without an id is refused with the codes that it has where there is no authoriser.
+    """
+    transactional_id = request.transactional_id
+    if transactional_id is not None and any(batch.is_transactional for batch in batches):
+        context.access.check(WRITE_ID, transactional_id)

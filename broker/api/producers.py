@@ -19,11 +19,13 @@ from contextlib import suppress
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.openers import Opener
+from odradek.broker.security.rights import DESCRIBE_ID, READ_TOPIC
 from odradek.broker.storage.producer_entry import ProducerEntry
 from odradek.broker.txn.view import TransactionView
 from odradek.broker.values.topic_partition import TopicPartition
@@ -83,6 +85,7 @@ async def _describe(
     context: RequestContext, where: TopicPartition, turns: Turns
 ) -> DescribeProducersPartitionResponse:
     try:
+        context.access.check(READ_TOPIC, where.topic)
         check_name(where.topic)
         leader = context.core.partitions.leader(*where)
     except KafkaError as error:
@@ -129,6 +132,10 @@ def _producer(context: RequestContext, leader: Leader, entry: ProducerEntry) -> 
     is_there = view is not None and leader.by_id.is_in(view.partitions)
     ends_here = view if is_open and is_there else None
     client = opener.client if opener is not None else view.client if view is not None else None
+    transactional_id = _transactional_id(opener, view)
+    # Kafka names neither the id nor its client.
+    if transactional_id is not None and not context.access.shows(DESCRIBE_ID, transactional_id):
+        transactional_id = client = None
     if opener is not None:
         since_ms = opener.since_ms
     else:
@@ -141,7 +148,7 @@ def _producer(context: RequestContext, leader: Leader, entry: ProducerEntry) -> 
         last_timestamp=entry.last_timestamp_ms,
         coordinator_epoch=entry.coordinator_epoch,
         current_txn_start_offset=entry.first_offset,
-        transactional_id=_transactional_id(opener, view),
+        transactional_id=transactional_id,
         client_id=None if client is None else client.client_id,
         client_host=None if client is None else client.host,
         open_since_ms=since_ms,
@@ -167,4 +174,14 @@ def _coordinator_view(context: RequestContext, producer_id: int) -> TransactionV
         return None
 
 
-SERVED: Final = (ServedApi(DESCRIBE_PRODUCERS, describe_producers, on=Listeners.ALL),)
+SERVED: Final = (
+    ServedApi(
+        DESCRIBE_PRODUCERS,
+        describe_producers,
+        (
+            Need(READ_TOPIC),
+            Need(DESCRIBE_ID, "for the id of a producer, and its client"),
+        ),
+        on=Listeners.ALL,
+    ),
+)

@@ -19,9 +19,11 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.config.addresses import PLAINTEXT
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import DESCRIBE_CLUSTER
 from odradek.protocol.apis.quorum import (
     DESCRIBE_QUORUM,
     DescribeQuorumRequest,
@@ -33,7 +35,7 @@ from odradek.protocol.apis.quorum import (
     QuorumReplica,
     QuorumTopicResponse,
 )
-from odradek.protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode, KafkaError
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 EPOCH_MASK: Final = 2**31 - 1
@@ -47,6 +49,10 @@ NO_CONTROLLER: Final = (
 async def describe_quorum(
     context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
+    try:
+        context.access.check_cluster(DESCRIBE_CLUSTER)
+    except KafkaError as error:
+        return DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=())
     if not _is_for_metadata(request):
         return DescribeQuorumResponse(
             error_code=ErrorCode.NONE, topics=await _unknown_topics(request)
@@ -119,4 +125,4 @@ def _answer(partition: QuorumPartitionResponse, *nodes: QuorumNode) -> DescribeQ
     return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=(topic,), nodes=nodes)
 
 
-SERVED: Final = (ServedApi(DESCRIBE_QUORUM, describe_quorum),)
+SERVED: Final = (ServedApi(DESCRIBE_QUORUM, describe_quorum, (Need(DESCRIBE_CLUSTER),)),)

@@ -14,8 +14,10 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import DESCRIBE_CLUSTER_CONFIGS
 from odradek.protocol.apis.client_quotas import (
     DEFAULT,
     DESCRIBE_CLIENT_QUOTAS,
@@ -34,11 +36,12 @@ WITHOUT_TEXT: Final = {DEFAULT: "MATCH_TYPE_DEFAULT", SPECIFIED: "MATCH_TYPE_SPE
 
 
 async def describe_client_quotas(
-    _context: RequestContext, request: DescribeClientQuotasRequest
+    context: RequestContext, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     turns = Turns()
     seen: set[str] = set()
     try:
+        context.access.check_cluster(DESCRIBE_CLUSTER_CONFIGS)
         for component in request.components:
             await turns.take()
             _check(component, seen)
@@ -78,4 +81,6 @@ def _check(component: ComponentData, seen: set[str]) -> None:
         raise KafkaError(code, problem)
 
 
-SERVED: Final = (ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas),)
+SERVED: Final = (
+    ServedApi(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas, (Need(DESCRIBE_CLUSTER_CONFIGS),)),
+)

@@ -21,9 +21,11 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import PartitionImage
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.apis.reassignments import (
     ALTER_PARTITION_REASSIGNMENTS,
@@ -53,11 +55,17 @@ async def alter_partition_reassignments(
         for partition in topic.partitions:
             await turns.take(STEPS + len(partition.replicas or ()))
             wanted[TopicPartition(topic.name, partition.partition_index)] = partition.replicas
-    outcomes = await context.core.moves.move(
-        wanted,
-        may_change_factor=request.allow_replication_factor_change,
-        timeout_ms=request.timeout_ms,
-    )
+    refused: KafkaError | None = None
+    try:
+        context.access.check_cluster(ALTER_CLUSTER)
+        outcomes = await context.core.moves.move(
+            wanted,
+            may_change_factor=request.allow_replication_factor_change,
+            timeout_ms=request.timeout_ms,
+        )
+    except KafkaError as not_allowed:
+        refused = not_allowed
+        outcomes = dict.fromkeys(wanted, not_allowed)
     found: dict[str, list[ReassignablePartitionResponse]] = {}
     for topic in request.topics:
         await turns.take()
@@ -80,8 +88,8 @@ async def alter_partition_reassignments(
         # Kafka answers a request without topics with the defaults.
         allow_replication_factor_change=request.allow_replication_factor_change
         or not request.topics,
-        error_code=ErrorCode.NONE,
-        error_message=None,
+        error_code=ErrorCode.NONE if refused is None else refused.code,
+        error_message=None if refused is None else refused.message,
         responses=tuple(responses),
     )
 
@@ -96,6 +104,12 @@ def _message_of(error: KafkaError | None) -> str | None:
 async def list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    try:
+        context.access.check_cluster(DESCRIBE_CLUSTER)
+    except KafkaError as error:
+        return ListPartitionReassignmentsResponse(
+            error_code=error.code, error_message=error.message, topics=()
+        )
     turns = Turns()
     image = context.core.cluster.image
     wanted: dict[TopicPartition, None] = {}
@@ -136,6 +150,10 @@ def _ongoing(index: int, partition: PartitionImage) -> OngoingPartitionReassignm
 
 
 SERVED: Final = (
-    ServedApi(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments),
-    ServedApi(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments),
+    ServedApi(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments, (Need(ALTER_CLUSTER),)),
+    ServedApi(
+        LIST_PARTITION_REASSIGNMENTS,
+        list_partition_reassignments,
+        (Need(DESCRIBE_CLUSTER),),
+    ),
 )

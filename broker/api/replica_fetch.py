@@ -23,6 +23,7 @@ from uuid import UUID
 import trio
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import NOTHING
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.environment.env import Buffer
 from odradek.broker.environment.turns import Turns
@@ -228,4 +229,4 @@ def _answer(place: FollowerPlace, records: Buffer = b"") -> PartitionData:
     )
 
 
-SERVED: Final = (ServedApi(FETCH, replica_fetch, on=Listeners.BROKERS),)
+SERVED: Final = (ServedApi(FETCH, replica_fetch, NOTHING, on=Listeners.BROKERS),)

@@ -5,6 +5,7 @@ from typing import Generic, TypeVar
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.api.listeners import Listeners as Listeners
+from odradek.broker.api.needs import Needs
 from odradek.late import dataclass
 from odradek.protocol.api import Api
 
@@ -14,8 +15,9 @@ Response = TypeVar("Response")
 
 @dataclass(frozen=True, slots=True)
 class ServedApi(Generic[Request, Response]):
-    """One API, and the function that answers it. See `context.py:Handler`."""
+    """One API, the function that answers it (`context.py:Handler`), and the rights it needs."""
 
     api: Api[Request, Response]
     handler: Callable[[RequestContext, Request], Awaitable[Response | Deferred | None]]
+    needs: Needs
     on: Listeners = Listeners.CLIENTS

@@ -26,12 +26,14 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.leaders import reachable_leader
-from odradek.broker.api.metadata import NO_LEADER, offline_replicas
-from odradek.broker.api.operations import NOT_ASKED, TOPIC_OPERATIONS
+from odradek.broker.api.metadata_answer import NO_LEADER, offline_replicas
+from odradek.broker.api.needs import Need
+from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import DESCRIBE_TOPIC, TOPIC
 from odradek.protocol.apis.topic_partitions import (
     DESCRIBE_TOPIC_PARTITIONS,
     DescribeTopicPartitionsRequest,
@@ -55,13 +57,13 @@ async def describe_topic_partitions(
     image = context.core.cluster.image
     cursor = request.cursor
     asked = await turns.map(attrgetter("name"), request.topics)
-    names = asked or list(image.topics)
+    names = asked or await _all_names(context, turns)
     first = "" if cursor is None else cursor.topic_name
     wanted = sorted({name for name in names if name >= first})
     if cursor is not None and (
         cursor.partition_index < 0 or (asked and cursor.topic_name not in wanted)
     ):
-        refused = await turns.map(partial(_refusal, ErrorCode.INVALID_REQUEST), asked)
+        refused = await turns.map(partial(_refusal, context, ErrorCode.INVALID_REQUEST), asked)
         return DescribeTopicPartitionsResponse(topics=tuple(refused))
     room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     await context.expect(min(len(wanted), len(names)) + room)
@@ -72,21 +74,34 @@ async def describe_topic_partitions(
         if room <= 0:
             next_cursor = TopicCursor(topic_name=name, partition_index=0)
             break
+        if asked and not context.access.allows(DESCRIBE_TOPIC, name):
+            topics.append(_refusal(context, ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
+            continue
         topic = image.topics.get(name)
         if topic is None:
             if asked:
-                topics.append(_refusal(_missing(name), name))
+                topics.append(_refusal(context, _missing(name), name))
             continue
         start = cursor.partition_index if cursor is not None and name == first else 0
         end = min(len(topic.partitions), start + room)
         numbered = [(index, topic.partitions[index]) for index in range(start, end)]
         described = await turns.map(partial(_partition, context, name), numbered)
-        topics.append(_topic(topic, described))
+        topics.append(_topic(context, topic, described))
         room -= len(described)
         if end < len(topic.partitions):
             next_cursor = TopicCursor(topic_name=name, partition_index=end)
             break
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=next_cursor)
+
+
+async def _all_names(context: RequestContext, turns: Turns) -> list[str]:
+    """Return the names of the topics that the client may see."""
+    names = []
+    for name in list(context.core.cluster.image.topics):
+        await turns.take()
+        if context.access.shows(DESCRIBE_TOPIC, name):
+            names.append(name)
+    return names
 
 
 def _missing(name: str) -> ErrorCode:
@@ -97,20 +112,26 @@ def _missing(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _refusal(code: ErrorCode, name: str) -> DescribeTopicPartitionsResponseTopic:
-    is_checked = code is not ErrorCode.INVALID_REQUEST
+def _refusal(
+    context: RequestContext, code: ErrorCode, name: str
+) -> DescribeTopicPartitionsResponseTopic:
+    is_checked = code not in (ErrorCode.INVALID_REQUEST, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
         topic_id=ZERO_UUID,
         is_internal=is_checked and name in INTERNAL_TOPICS,
         partitions=(),
-        topic_authorized_operations=TOPIC_OPERATIONS if is_checked else NOT_ASKED,
+        topic_authorized_operations=context.access.operations(TOPIC, name)
+        if is_checked
+        else NOT_ASKED,
     )
 
 
 def _topic(
-    topic: TopicImage, partitions: Sequence[DescribeTopicPartitionsResponsePartition]
+    context: RequestContext,
+    topic: TopicImage,
+    partitions: Sequence[DescribeTopicPartitionsResponsePartition],
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
@@ -118,7 +139,7 @@ def _topic(
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=tuple(partitions),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.access.operations(TOPIC, topic.name),
     )
 
 
@@ -141,4 +162,6 @@ def _partition(
     )
 
 
-SERVED: Final = (ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions),)
+SERVED: Final = (
+    ServedApi(DESCRIBE_TOPIC_PARTITIONS, describe_topic_partitions, (Need(DESCRIBE_TOPIC),)),
+)

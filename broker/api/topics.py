@@ -25,21 +25,33 @@ Differs from Kafka:
 """
 
 import logging
-from collections.abc import Iterable
 from typing import Final
 from uuid import UUID
 
-from odradek.broker.api.config_values import topic_configs
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.creation_result import creation_result
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
-from odradek.broker.cluster.image import TopicImage
+from odradek.broker.api.topic_rights import (
+    check_may_create,
+    check_may_delete,
+    may_see,
+    named_and_by_id,
+)
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import (
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_CLUSTER,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TOPIC_CONFIGS,
+)
 from odradek.protocol.apis.topics import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CreatableTopic,
-    CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -95,35 +107,13 @@ async def _create_topic(
         configs=tuple([(config.name, config.value) for config in asked.configs]),
     )
     try:
+        check_may_create(context, asked.name)
         topic = await context.core.cluster.create_topic(wanted, validate_only=validate_only)
     except KafkaError as error:
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
         )
-    return _to_result(context, topic, validate_only=validate_only)
-
-
-def _to_result(
-    context: RequestContext, topic: TopicImage, *, validate_only: bool
-) -> CreatableTopicResult:
-    return CreatableTopicResult(
-        name=topic.name,
-        topic_id=ZERO_UUID if validate_only else topic.topic_id,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        num_partitions=len(topic.partitions),
-        replication_factor=len(topic.partitions[0].replicas),
-        configs=tuple(
-            CreatableTopicConfigs(
-                name=config.name,
-                value=config.value,
-                read_only=config.read_only,
-                config_source=config.config_source,
-                is_sensitive=config.is_sensitive,
-            )
-            for config in topic_configs(topic, context.core.settings)
-        ),
-    )
+    return creation_result(context, topic, validate_only=validate_only)
 
 
 async def delete_topics(
@@ -135,7 +125,7 @@ async def delete_topics(
     else:
         counts = await turns.distinct((name, ZERO_UUID) for name in request.topic_names)
     results = []
-    twice = await _named_and_by_id(context, counts, turns)
+    twice = await named_and_by_id(context, counts, turns)
     for (name, topic_id), count in counts.items():
         await turns.take(DELETE_STEPS)
         topic = twice.get((name, topic_id))
@@ -161,25 +151,15 @@ async def delete_topics(
     return DeleteTopicsResponse(responses=tuple(results))
 
 
-async def _named_and_by_id(
-    context: RequestContext, asked: Iterable[tuple[str | None, UUID]], turns: Turns
-) -> dict[tuple[str | None, UUID], TopicImage]:
-    """Return what is asked for about topics that the request has by name and by id."""
-    image = context.core.cluster.image
-    found: dict[tuple[str | None, UUID], TopicImage] = {}
-    keys = frozenset(asked)
-    for name, topic_id in keys:
-        await turns.take()
-        topic = image.topic_by_id(topic_id) if name is None and topic_id != ZERO_UUID else None
-        if topic is not None and (topic.name, ZERO_UUID) in keys:
-            found[name, topic_id] = found[topic.name, ZERO_UUID] = topic
-    return found
-
-
 async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> DeletableTopicResult:
     name = asked.name
     try:
-        name = _name_of(context, asked)
+        found = _name_of(context, asked)
+        # Without the right to see the topic, its name is not what the answer says about an id.
+        if name is None and may_see(context, found):
+            name = found
+        check_may_delete(context, found)
+        name = found
         # The offsets are deleted with their topic, also if the client is gone by now.
         with context.core.cluster.shielded():
             deleted = await context.core.cluster.delete_topic(name)
@@ -233,6 +213,22 @@ def _deletion_error(context: RequestContext, error: KafkaError) -> ErrorCode:
 
 
 SERVED: Final = (
-    ServedApi(CREATE_TOPICS, create_topics),
-    ServedApi(DELETE_TOPICS, delete_topics),
+    ServedApi(
+        CREATE_TOPICS,
+        create_topics,
+        (
+            Need(CREATE_CLUSTER, "or of the topic"),
+            Need(CREATE_TOPIC, "or of the cluster"),
+            Need(DESCRIBE_TOPIC_CONFIGS, "for the settings in the answer"),
+        ),
+    ),
+    ServedApi(
+        DELETE_TOPICS,
+        delete_topics,
+        (
+            Need(DELETE_TOPIC, "or of the cluster"),
+            Need(DELETE_CLUSTER, "or of the topic"),
+            Need(DESCRIBE_TOPIC, "for the name of a topic that is given by its id"),
+        ),
+    ),
 )

@@ -25,9 +25,11 @@ from itertools import groupby
 from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.patterns import compiled
 from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
+from odradek.broker.security.rights import DESCRIBE_ID, DESCRIBE_TOPIC
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
 from odradek.protocol.apis.transactions import (
@@ -83,7 +85,9 @@ async def _expect(context: RequestContext, transactional_ids: Iterable[str], tur
 
 
 def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
+    access = context.access
     try:
+        access.check(DESCRIBE_ID, transactional_id)
         view = context.core.transactions.describe(transactional_id)
     except KafkaError as error:
         return TransactionState(
@@ -105,7 +109,7 @@ def _describe(context: RequestContext, transactional_id: str) -> TransactionStat
         transaction_start_time_ms=transaction.started_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        topics=tuple(_topics(view)),
+        topics=tuple(topic for topic in _topics(view) if access.shows(DESCRIBE_TOPIC, topic.topic)),
         epoch_bump_cause=None if bump is None else str(bump.cause),
         epoch_bump_timestamp_ms=NO_TIME if bump is None else bump.at_ms,
         client_id=None if client is None else client.client_id,
@@ -144,7 +148,7 @@ async def list_transactions(
     ids_bytes = 0
     for view in transactions.transactions():
         await turns.take(STEPS_PER_TURN if len(view.transactional_id) > LONG else LIST_STEPS)
-        if wanted.has(view):
+        if wanted.has(view) and context.access.shows(DESCRIBE_ID, view.transactional_id):
             listed.append(_to_listed_transaction(view))
             ids_bytes += text_bytes(view.transactional_id)
     await context.expect(0, extra_bytes=ids_bytes)
@@ -195,6 +199,13 @@ def _refusal(code: ErrorCode) -> ListTransactionsResponse:
 
 
 SERVED: Final = (
-    ServedApi(DESCRIBE_TRANSACTIONS, describe_transactions),
-    ServedApi(LIST_TRANSACTIONS, list_transactions),
+    ServedApi(
+        DESCRIBE_TRANSACTIONS,
+        describe_transactions,
+        (
+            Need(DESCRIBE_ID),
+            Need(DESCRIBE_TOPIC, "to see one of its topics"),
+        ),
+    ),
+    ServedApi(LIST_TRANSACTIONS, list_transactions, (Need(DESCRIBE_ID, "to see one"),)),
 )

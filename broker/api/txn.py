@@ -62,12 +62,14 @@ Differs from Kafka:
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.transactional import (
     code_for,
     producer_of,
 )
 from odradek.broker.environment.turns import Turns
+from odradek.broker.security.rights import IDEMPOTENT_WRITE, TWO_PHASE_COMMIT, WRITE_ID, WRITE_TOPIC
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.broker.txn.transaction_group import MemberRefused, TransactionMember
 from odradek.protocol.apis.txn import (
@@ -94,6 +96,7 @@ async def init_producer_id(
     context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     try:
+        _check_may_begin(context, request)
         if request.transactional_id is not None:
             await context.core.cluster.ensure_state_topic(TRANSACTION_STATE_TOPIC)
         answer = await context.core.transactions.init_producer_id(
@@ -121,6 +124,17 @@ async def init_producer_id(
     )
 
 
+def _check_may_begin(context: RequestContext, request: InitProducerIdRequest) -> None:
+    """Raise KafkaError unless the client may use the transactional id, or write anywhere."""
+    access, transactional_id = context.access, request.transactional_id
+    if transactional_id is not None:
+        access.check(WRITE_ID, transactional_id)
+        if request.enable2_pc:
+            access.check(TWO_PHASE_COMMIT, transactional_id)
+    elif not access.allows_some(WRITE_TOPIC):
+        access.check_cluster(IDEMPOTENT_WRITE)
+
+
 def _expected_producer(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
     """Return the producer id and epoch that the client has (KIP-360); None if it has none."""
     has_id = request.producer_id != NO_PRODUCER
@@ -135,6 +149,7 @@ async def end_txn(context: RequestContext, request: EndTxnRequest) -> EndTxnResp
     if request.members:
         return await _end_group(context, request)
     try:
+        context.access.check(WRITE_ID, request.transactional_id)
         producer = await context.core.transactions.end_transaction(
             transactional_id=request.transactional_id,
             producer=producer_of(request),
@@ -161,6 +176,12 @@ async def _end_group(context: RequestContext, request: EndTxnRequest) -> EndTxnR
                 ErrorCode.INVALID_REQUEST,
                 "an EndTxn that lists members has producer id -1 and epoch -1",
             )
+        # invariant authorization 6: Who ends the transactions of a group may use the id of every
+        # member, and is refused before any of them is touched.
+        # plant only the first member of a transaction group is asked about
+        for member in request.members:
+            await turns.take()
+            context.access.check(WRITE_ID, member.transactional_id)
         identities = await context.core.transactions.end_group(
             await turns.map(_member, request.members),
             committed=request.committed,
@@ -193,6 +214,15 @@ def _to_ended_member(producer: ProducerIdAndEpoch | None) -> EndedTxnMember:
 
 
 SERVED: Final = (
-    ServedApi(INIT_PRODUCER_ID, init_producer_id),
-    ServedApi(END_TXN, end_txn),
+    ServedApi(
+        INIT_PRODUCER_ID,
+        init_producer_id,
+        (
+            Need(WRITE_ID, "with a transactional id"),
+            Need(TWO_PHASE_COMMIT, "for transactions without time-out"),
+            Need(WRITE_TOPIC, "of some topic, without a transactional id"),
+            Need(IDEMPOTENT_WRITE, "instead of that"),
+        ),
+    ),
+    ServedApi(END_TXN, end_txn, (Need(WRITE_ID, "of every member of a group"),)),
 )

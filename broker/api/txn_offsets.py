@@ -18,6 +18,7 @@ from functools import partial
 from typing import Final
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.api.needs import Need
 from odradek.broker.api.offset_commit import COMMIT_STEPS, Codes, some_at_a_time
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.transactional import (
@@ -29,6 +30,7 @@ from odradek.broker.api.transactional import (
 from odradek.broker.environment.turns import Turns
 from odradek.broker.group.member_requests import Claim, Committing
 from odradek.broker.group.store import StoredOffset
+from odradek.broker.security.rights import READ_GROUP, READ_TOPIC, WRITE_ID
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
 from odradek.broker.values.topic_partition import TopicPartition
@@ -56,13 +58,18 @@ async def txn_offset_commit(
     image, now_ms = context.core.cluster.image, context.core.clock.wall_ms()
     wanted: dict[TopicPartition, StoredOffset] = {}
     codes: dict[TopicPartition, ErrorCode] = {}
+    refused = _refusal(context, request)
     for topic in request.topics:
         found = image.topics.get(topic.name)
         is_another = found is not None and topic.topic_id not in (ZERO_UUID, found.topic_id)
         for each in topic.partitions:
             await turns.take()
             partition = TopicPartition(topic.name, each.partition_index)
-            if is_another:
+            if refused is not None:
+                codes[partition] = refused
+            elif not context.access.allows(READ_TOPIC, topic.name):
+                codes[partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif is_another:
                 codes[partition] = ErrorCode.UNKNOWN_TOPIC_ID
             elif found is not None and image.has_partition(*partition):
                 wanted[partition] = StoredOffset(
@@ -95,6 +102,16 @@ async def txn_offset_commit(
         results = await turns.map(partial(_txn_result, codes, topic.name), topic.partitions)
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(results)))
     return TxnOffsetCommitResponse(topics=tuple(topics))
+
+
+def _refusal(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+    """Return the code for every offset of a client that may not use the id or the group."""
+    access, transactional_id = context.access, request.transactional_id
+    if not access.allows(WRITE_ID, transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not access.allows(READ_GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return None
 
 
 def _txn_result(
@@ -163,4 +180,10 @@ def _transaction_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-SERVED: Final = (ServedApi(TXN_OFFSET_COMMIT, txn_offset_commit),)
+SERVED: Final = (
+    ServedApi(
+        TXN_OFFSET_COMMIT,
+        txn_offset_commit,
+        (Need(WRITE_ID), Need(READ_GROUP), Need(READ_TOPIC)),
+    ),
+)

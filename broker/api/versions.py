@@ -25,6 +25,7 @@ from typing import Final
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.late_table import ApiRow
+from odradek.broker.api.needs import NOTHING
 from odradek.broker.api.served_api import Listeners, ServedApi
 from odradek.broker.txn.transaction_group import BATCH_MAX_BYTES, MEMBERS_MAX, PARTITIONS_MAX
 from odradek.protocol.apis.versions import (
@@ -105,4 +106,4 @@ def _is_software(request: ApiVersionsRequest) -> bool:
     )
 
 
-SERVED: Final = (ServedApi(API_VERSIONS, api_versions, on=Listeners.ALL),)
+SERVED: Final = (ServedApi(API_VERSIONS, api_versions, NOTHING, on=Listeners.ALL),)

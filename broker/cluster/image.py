@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.config.topic import is_marked_internal
+from odradek.broker.security.acl_table import NO_ACLS, AclTable
 from odradek.late import dataclass
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
@@ -41,6 +42,8 @@ class BrokerImage:
     """The lease of the registration. It distinguishes the runs of a broker."""
     has_transaction_groups: bool = False
     """False for a broker of a version that does not know them."""
+    knows_acls: bool = False
+    """False for a broker of a version that would not enforce them."""
     rack: str | None = None
     """`broker.rack`: where the broker stands. Replicas are spread over racks."""
     listeners: tuple[Endpoint, ...] = ()
@@ -137,6 +140,7 @@ class ClusterImage:
     """Changed settings of brokers, by their ids; under `""` those of all brokers."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of consumer groups that have their own, by the groups' ids."""
+    acls: AclTable = NO_ACLS
     _brokers_by_id: Mapping[int, BrokerImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,6 +158,12 @@ class ClusterImage:
         if state is not None and not state.is_by_tag:
             return False
         return all(broker.has_transaction_groups for broker in self.brokers)
+
+    @property
+    def without_acls(self) -> list[int]:
+        """The ids of brokers, those that are away included, that would not enforce an entry."""
+        everyone = (*self.brokers, *self.away)
+        return sorted({broker.node_id for broker in everyone if not broker.knows_acls})
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """Return a registered broker; None if there is none of that id."""

@@ -18,6 +18,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.cluster.acl_keys import ACLS, AclsBuilder
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
     BROKER_CONFIGS,
@@ -73,6 +74,7 @@ class ImageBuilder:
         self._touched: dict[str, None] = {}
         self._broker_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
+        self._acls = AclsBuilder()
         self._unreadable: dict[str, dict[str, None]] = {}
         """The keys of a topic whose values cannot be read."""
 
@@ -122,6 +124,8 @@ class ImageBuilder:
                 self._group_configs.pop(group_id, None)
             else:
                 self._group_configs[group_id] = read_configs(key, stored)
+        elif key.startswith(ACLS):
+            self._acls.put(key, stored)
         elif key == CONTROLLER:
             self._controller = (
                 None if stored is None else (read_id(key, stored), stored.create_revision)
@@ -165,6 +169,7 @@ class ImageBuilder:
             revision=revision,
             broker_configs=dict(self._broker_configs),
             group_configs=dict(self._group_configs),
+            acls=self._acls.table,
         )
         return image.with_changes(changed)
 

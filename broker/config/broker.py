@@ -97,6 +97,26 @@ class BrokerConfig(AddressSettings):
     )
     etcd_tls_key: str = string("", ours=True, about="A file with the key of `etcd.tls.cert`.")
 
+    # access control
+    authorizer_class_name: str = string(
+        "",
+        choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        may_be_empty=True,
+        about=(
+            "Switches access control on: clients may do only what ACL entries allow. The only "
+            "authoriser is `org.apache.kafka.metadata.authorizer.StandardAuthorizer`. Unset, "
+            "everybody may do everything."
+        ),
+    )
+    super_users: str = string(
+        "",
+        may_be_empty=True,
+        about="Who may do everything: principals such as `User:alice`, separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found: bool = boolean(
+        False, about="Allow everybody to use a resource that no ACL entry is about."
+    )
+
     # topics
     num_partitions: int = int32(
         4,

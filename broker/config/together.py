@@ -4,6 +4,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from odradek.broker.config.settings import ConfigError, shortened
+from odradek.broker.security.principal import parse_principals
 
 if TYPE_CHECKING:
     from odradek.broker.config.broker import BrokerConfig
@@ -37,6 +38,10 @@ def check_together(config: "BrokerConfig") -> None:
             "a request of that size would never be read."
         )
     _check_etcd(config)
+    try:
+        parse_principals(config.super_users)
+    except ValueError as error:
+        raise ConfigError(f"super.users has a part that cannot be: {error}.") from None
 
 
 def _check_between(config: "BrokerConfig", what: str) -> None:

@@ -118,14 +118,23 @@ class Source(Protocol):
 class WholeFetch:
     """A fetch that lists everything. Its partitions are looked up once."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, may_read: Callable[[str], bool]) -> None:
+        """`may_read` returns True if the client may still read a topic."""
         self._asked = asked
+        self._may_read = may_read
 
     @property
     def is_over(self) -> bool:
         return not self._asked.found_count
 
     async def collect(self) -> Asked:
+        # invariant authorization 4
+        turns = Turns()
+        for reading in self._asked.readings:
+            await turns.take()
+            if reading.leader is not None and not self._may_read(reading.topic):
+                reading.leader = None
+                reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return self._asked
 
     def watch(self) -> AbstractContextManager[Awaited]:
@@ -146,17 +155,22 @@ class SessionFetch:
         partitions: Partitions,
         *,
         name_of: Callable[[UUID], str],
+        may_read: Callable[[str], bool],
+        rights: object,
         refuses: bool,
     ) -> None:
         """`name_of` has the name of a topic by its id; "" if there is none.
 
-        `refuses` is true for a client that asks as a follower.
+        `may_read` returns True if the client may read a topic. `rights` is another object when that
+        may have changed. `refuses` is true for a client that asks as a follower.
         """
         self._partitions = partitions
         self._name_of = name_of
         self._session = session
         self._epoch = next_epoch(request.session_epoch)
+        self._may_read = may_read
         self._refuses = refuses
+        session.note_rights(rights)
         self._news = session.watch_news()
         self._not_found: frozenset[SessionPlace] | None = None
         """The partitions that were not found when the fetch began."""
@@ -194,6 +208,8 @@ class SessionFetch:
             reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif self._session.by_id and not place.topic:
             reading.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        elif not self._may_read(place.topic):
+            reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         else:
             reading.look_up(self._partitions, place.topic, place.topic_id)
         place.watch(reading.leader)

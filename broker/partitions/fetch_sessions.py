@@ -147,14 +147,17 @@ class SessionPlace:
 class FetchSession:
     """The partitions that one client fetches. Made by `FetchSessions`."""
 
-    def __init__(self, session_id: int, *, by_id: bool, now: float) -> None:
+    def __init__(self, session_id: int, *, by_id: bool, owner: str, now: float) -> None:
         self.session_id = session_id
+        self.owner = owner
+        """The principal that began it. Others cannot go on with it, whatever they guess."""
         self.by_id = by_id
         """True if its topics have ids: version 13 and later."""
         self.epoch = next_epoch(NEW_SESSION)
         """The session epoch of the next fetch."""
         self.began_at = self.used_at = now
         self.read_committed: bool | None = None
+        self._rights: object = None
         self.places: dict[PlaceKey, SessionPlace] = {}
         self.ready: dict[SessionPlace, None] = {}
         """The partitions that may have something for the client."""
@@ -205,6 +208,12 @@ class FetchSession:
             self.read_committed = read_committed
             self.ready = dict.fromkeys(self.places.values())
 
+    def note_rights(self, rights: object) -> None:
+        """Look at all partitions again if what the client may read may have changed."""
+        if self._rights is not rights:
+            self._rights = rights
+            self.ready = dict.fromkeys(self.places.values())
+
     def watch_news(self) -> trio.Event:
         """Return an event that is set by what comes from now on."""
         self._news = trio.Event()
@@ -242,7 +251,7 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, size: int, *, by_id: bool) -> FetchSession | None:
+    def begin(self, size: int, *, by_id: bool, owner: str = "") -> FetchSession | None:
         """Return a new session for `size` partitions; None if there is no place for it."""
         now = trio.current_time()
         is_full = len(self._sessions) >= self._slots
@@ -251,17 +260,19 @@ class FetchSessions:
         session_id = self._rng.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._rng.randrange(1, 2**31)
-        session = self._sessions[session_id] = FetchSession(session_id, by_id=by_id, now=now)
+        session = self._sessions[session_id] = FetchSession(
+            session_id, by_id=by_id, owner=owner, now=now
+        )
         return session
 
-    def go_on(self, session_id: int, epoch: int, *, by_id: bool) -> FetchSession:
+    def go_on(self, session_id: int, epoch: int, *, by_id: bool, owner: str = "") -> FetchSession:
         """Return the session that an incremental fetch goes on with.
 
-        Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
-        FETCH_SESSION_TOPIC_ID_ERROR.
+        `owner` is who asks: a session of another principal is not there for it. Raises KafkaError:
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR.
         """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -302,6 +313,12 @@ class FetchSessions:
                 if not self._end_silent(trio.current_time()):
                     self.end(session.session_id)
         return not session.is_ended
+
+    def end_own(self, session_id: int, owner: str) -> None:
+        """End a session, if there is one with this id and owner."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            self.end(session_id)
 
     def end(self, session_id: int) -> None:
         """End a session, if there is one with this id."""

@@ -30,6 +30,7 @@ GROUPS: Final = {
     "disk": "Logs on disk",
     "files": "Files that were damaged, exchanged or put back",
     "settings": "Settings",
+    "authorization": "Authorization",
     "bounds": "Bounds",
     "client": "Client",
     "commit-order": "Reading in commit order",

@@ -31,3 +31,11 @@ def parse_principal(text: str) -> Principal:
     if not colon or not kind:
         raise ValueError(f"{text!r} is no principal: it has the form User:NAME")
     return Principal(kind, name)
+
+
+def parse_principals(text: str) -> tuple[Principal, ...]:
+    """Return the principals of a text, which semicolons separate: names may have commas.
+
+    Raises ValueError as `parse_principal` does.
+    """
+    return tuple(parse_principal(each.strip()) for each in text.split(";") if each.strip())

@@ -39,6 +39,7 @@ import trio
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.api.late_table import Apis
 from odradek.broker.environment.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.security.access import Access
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.failures import failed_in, first, let_go, raised_at
@@ -112,12 +113,10 @@ class ClientConnection(Allowance):
         self._share = Share(memory)
         self._messages = Messages(ServerProtocol(apis), memory, self._share, offload)
         self._seat = seat
-        self._context = RequestContext(
-            core=core,
-            api_version=-1,
-            client_id="",
-            host=stream.peer.rpartition(":")[0],
-            principal=principal,
+        self._context = RequestContext.of_connection(
+            core,
+            stream.peer,
+            principal,
             listener=listener,
             is_local=stream.is_local,
             is_from_broker=serves_brokers,
@@ -175,6 +174,10 @@ class ClientConnection(Allowance):
             self._receiver.forget()
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
+
+    @property
+    def access(self) -> Access:
+        return self._context.access
 
     @property
     def held_bytes(self) -> int:

@@ -30,6 +30,8 @@ from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.request_appends import ACKS_ALL, deadline_of
 from odradek.broker.partitions.request_batches import NO_RECORDS, Batch
 from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
+from odradek.broker.security.access import Access
+from odradek.broker.security.rights import WRITE_TOPIC
 from odradek.broker.storage.validation import check_client_batch
 from odradek.late import dataclass
 from odradek.protocol import plain_produce
@@ -61,6 +63,9 @@ class Asking(Protocol):
 
     @property
     def apis(self) -> Mapping[int, Api[Any, Any]]: ...
+
+    @property
+    def access(self) -> Access: ...
 
     def context_of(self, request: Request) -> RequestContext: ...
 
@@ -255,6 +260,8 @@ class Lane:
                 if group is None:
                     group = self._find(place, has_ids=has_ids, acks=plain.acks)
                 if group is None or group in groups:
+                    return None
+                if not asking.access.shows(WRITE_TOPIC, group.leader.by_id.topic):
                     return None
                 header = self._check(group, records, plain)
                 if header is None:

@@ -1,12 +1,13 @@
 """DescribeAcls (key 29), CreateAcls (30) and DeleteAcls (31), versions 1-3, flexible from 2.
 
-The versions have the same fields. A type of 1 stands for any, 0 for one that is not known.
+The versions have the same fields, but for our own tags. A type of 1 stands for any, 0 for one that
+is not known.
 """
 
 from typing import Final
 
 from odradek.protocol.api import Api
-from odradek.protocol.schema import array, int8, int16, int32, message, string
+from odradek.protocol.schema import array, boolean, int8, int16, int32, message, string
 
 LITERAL: Final = 3
 
@@ -20,6 +21,8 @@ class DescribeAclsRequest:
     host_filter: str | None = string(nullable=0)
     operation: int = int8()
     permission_type: int = int8()
+    explains: bool = boolean(default=False, since=2, tag=10_000)
+    """Odradek's: ask which entry decides what the principal may do to the resource."""
 
 
 @message
@@ -44,6 +47,11 @@ class DescribeAclsResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable=0)
     resources: tuple[DescribeAclsResource, ...] = array(DescribeAclsResource)
+    is_allowed: bool = boolean(default=False, since=2, tag=10_000)
+    """Odradek's: the decision, where one is asked for."""
+    reason: str | None = string(default=None, nullable=2, since=2, tag=10_001)
+    """What decides: `entry` (the only one in `resources`), `super.users`, `no entry for it`, or
+    `no entry at all`. None where nothing is asked."""
 
 
 @message

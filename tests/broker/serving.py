@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, Handler, RequestContext
+from odradek.broker.security.access import OFF
 from odradek.broker.server.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
@@ -15,7 +17,7 @@ from odradek.protocol.connection import ClientProtocol
 from tests.broker.config.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
-CORE = cast(Core, None)  # these handlers need no parts of a broker
+CORE = cast(Core, SimpleNamespace(authorizer=OFF))  # these handlers need no parts of a broker
 
 
 class Asked:

@@ -96,6 +96,11 @@ class FakeClient:
     def __init__(self, connection: FakeConnection) -> None:
         self._connection = connection
 
+    @property
+    def peer(self) -> str:
+        """The address of this end, as the broker sees it."""
+        return self._connection.peer
+
     def send(self, data: Buffer) -> None:
         self._connection.incoming += data
         self._connection.change()

@@ -22,7 +22,7 @@ ADMINISTRATION_BUGS: Final = (
     ),
     Planted(
         bug="a topic that is given by name and by id is deleted, and then unknown",
-        where="_named_and_by_id",
+        where="named_and_by_id",
         old="(topic.name, ZERO_UUID) in keys",
         new="topic.name in keys",
         tests=(

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.planted.administration import ADMINISTRATION_BUGS
 from tests.planted.asyncio_client import ASYNCIO_BUGS
+from tests.planted.authorization import AUTHORIZATION_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.commit_order import COMMIT_ORDER_BUGS
 from tests.planted.completion import COMPLETION_BUGS
@@ -56,6 +57,7 @@ BUGS: Final = (
     *SERIALIZER_BUGS,
     *SINK_BUGS,
     *FILE_BUGS,
+    *AUTHORIZATION_BUGS,
 )
 
 COORDINATORS: Final = (

@@ -57,7 +57,7 @@ CLUSTER_BUGS: Final = (
     ),
     Planted(
         bug="an answer names a leader that is not among its brokers",
-        where="metadata._partition",
+        where="metadata_answer.partition_answer",
         old="NO_LEADER if leader is None else leader.node_id",
         new="partition.leader",
         tests=(f"{THREE}an_answer_names_no_leader_that_is_not_among_its_brokers",),

@@ -1,0 +1,200 @@
+"""All entries of a cluster at one moment, and the rules by which they decide.
+
+The rules are those of Kafka's StandardAuthorizer. Of the entries whose pattern covers the resource,
+and that name the principal (or everybody), the host (or every host) and the operation:
+
+1. one that denies, denies, whatever else there is;
+2. one that allows, allows;
+3. without any, the answer is no. If no pattern with entries covers the resource at all, it is what
+   `allow.everyone.if.no.acl.found` says.
+
+A question looks up the patterns that may cover a name: the literal one, `*`, and one for each
+length that prefixes have. So its cost depends on the entries of these, and not on the number of
+all entries; in each, entries are kept by their principal.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from odradek.broker.security.acls import (
+    ANY_USER,
+    WILDCARD,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceKind,
+    ResourcePattern,
+)
+from odradek.late import dataclass
+
+NO_ENTRIES: Final[tuple[AclEntry, ...]] = ()
+
+
+def canonical_host(text: str) -> str:
+    """Return a host as entries are compared by it.
+
+    An address of version 6 has many texts: Java writes it without `::`. What is no address is
+    compared as it is, and is that of no client.
+    """
+    if ":" not in text:
+        return text
+    from ipaddress import IPv6Address
+
+    try:
+        address = IPv6Address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return text
+    return str(address.ipv4_mapped or address)
+
+
+class ResourceAcls:
+    """The entries of one resource pattern."""
+
+    __slots__ = ("_by_principal", "entries")
+
+    def __init__(self, entries: Iterable[AclEntry]) -> None:
+        self.entries = tuple(entries)
+        self._by_principal: dict[str, list[tuple[str, AclEntry]]] = {}
+        for entry in self.entries:
+            of_this = self._by_principal.setdefault(entry.principal, [])
+            of_this.append((canonical_host(entry.host), entry))
+
+    def about(self, principal: str, host: str) -> Iterator[AclEntry]:
+        """Yield the entries that name a principal, or everybody, at a canonical host."""
+        # invariant authorization 3: An entry counts for the host that it names.
+        # plant an entry for one host counts for every host
+        for named in dict.fromkeys((principal, ANY_USER)):
+            for of_host, entry in self._by_principal.get(named, ()):
+                if of_host in (WILDCARD, host):
+                    yield entry
+
+
+@dataclass(frozen=True, slots=True)
+class AclDecision:
+    """The answer to a question, and what it follows from."""
+
+    is_allowed: bool
+    entry: AclEntry | None = None
+    resource: ResourcePattern | None = None
+    """The pattern of `entry`."""
+    is_about_known: bool = False
+    """True if some pattern with entries covers the resource."""
+
+
+class AclTable:
+    """The entries of all patterns. It is immutable."""
+
+    __slots__ = ("_prefix_lengths", "of")
+
+    def __init__(self, of: Mapping[ResourcePattern, ResourceAcls]) -> None:
+        self.of = MappingProxyType(of)
+        lengths: dict[ResourceKind, set[int]] = {}
+        for resource in of:
+            if resource.pattern is PatternType.PREFIXED:
+                lengths.setdefault(resource.kind, set()).add(len(resource.name))
+        self._prefix_lengths = {kind: sorted(some) for kind, some in lengths.items()}
+
+    @property
+    def entry_count(self) -> int:
+        return sum(len(each.entries) for each in self.of.values())
+
+    def decide(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        kind: ResourceKind,
+        name: str,
+        *,
+        allows_unknown: bool = False,
+    ) -> AclDecision:
+        """Decide a question. `allows_unknown`: the answer where no pattern covers the resource."""
+        host = canonical_host(host)
+        allowing: tuple[AclEntry, ResourcePattern] | None = None
+        is_known = False
+        for resource, acls in self._covering(kind, name):
+            is_known = True
+            for entry in acls.about(principal, host):
+                if not entry.covers(operation):
+                    continue
+                # invariant authorization 1: An entry that denies wins over all that allow.
+                # plant an entry that denies is ignored behind one that allows
+                if entry.permission is Permission.DENY:
+                    return AclDecision(False, entry, resource, is_known)
+                if allowing is None:
+                    allowing = entry, resource
+        if allowing is not None:
+            return AclDecision(True, *allowing, is_known)
+        return AclDecision(allows_unknown and not is_known, is_about_known=is_known)
+
+    def _covering(
+        self, kind: ResourceKind, name: str
+    ) -> Iterator[tuple[ResourcePattern, ResourceAcls]]:
+        """Yield the patterns that cover a resource, with their entries."""
+        literals = dict.fromkeys((name, WILDCARD))
+        wanted = [ResourcePattern(kind, PatternType.LITERAL, each) for each in literals]
+        # invariant authorization 2: A prefixed pattern covers every name that begins with its name.
+        # plant a prefixed pattern is taken as a literal one
+        for length in self._prefix_lengths.get(kind, ()):
+            if length > len(name):
+                break
+            wanted.append(ResourcePattern(kind, PatternType.PREFIXED, name[:length]))
+        for resource in wanted:
+            found = self.of.get(resource)
+            if found is not None:
+                yield resource, found
+
+    def allows_some(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceKind
+    ) -> bool:
+        """Return True if the operation is allowed for some resource of a type.
+
+        That is one that an entry allows, and no entry denies for all that it covers. What implies
+        the operation does not count here, as in Kafka.
+        """
+        host = canonical_host(host)
+        allowed: list[ResourcePattern] = []
+        denied: set[ResourcePattern] = set()
+        for resource, acls in self.of.items():
+            if resource.kind is not kind:
+                continue
+            for entry in acls.about(principal, host):
+                if entry.operation not in (AclOperation.ALL, operation):
+                    continue
+                if entry.permission is Permission.DENY:
+                    denied.add(resource)
+                else:
+                    allowed.append(resource)
+        if ResourcePattern(kind, PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        return any(not _is_covered(resource, denied) for resource in allowed)
+
+    def select(self, wanted: AclFilter) -> Iterator[tuple[ResourcePattern, AclEntry]]:
+        """Yield the entries that a filter selects."""
+        for resource, acls in self.of.items():
+            if wanted.has_resource(resource):
+                for entry in acls.entries:
+                    if wanted.has_entry(entry):
+                        yield resource, entry
+
+
+def _is_covered(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
+    """Return True if what a pattern allows is denied by the same one, or by a prefix of its name.
+
+    A literal `*` that is allowed leaves something, whatever prefixes are denied.
+    """
+    if allowed.pattern is PatternType.LITERAL:
+        if allowed.name == WILDCARD:
+            return False
+        if allowed in denied:
+            return True
+    return any(
+        ResourcePattern(allowed.kind, PatternType.PREFIXED, allowed.name[:length]) in denied
+        for length in range(1, len(allowed.name) + 1)
+    )
+
+
+NO_ACLS: Final = AclTable({})
