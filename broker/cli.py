@@ -26,6 +26,7 @@ ELSEWHERE: Final = {
     "serve": ("odradek.broker.commands.serve", "serve"),
     "ping": ("odradek.broker.commands.ping", "ping"),
     "cluster": ("odradek.client.cli.cluster", "cluster"),
+    "acl": ("odradek.client.cli.acl", "acl"),
     "config": ("odradek.client.cli.config", "config"),
     "group": ("odradek.client.cli.group", "group"),
     "topic": ("odradek.client.cli.topics", "topic"),

@@ -24,6 +24,7 @@ from odradek.client.public_names import SHARED
 from odradek.late import late_names
 
 if TYPE_CHECKING:
+    from odradek.client.administration.acls import AccessDecision, Acl
     from odradek.client.administration.admin import Admin
     from odradek.client.administration.descriptions import (
         HangingTransaction,
@@ -92,6 +93,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Aborted",
+    "AccessDecision",
+    "Acl",
     "Admin",
     "BrokerDescription",
     "BufferFull",

@@ -6,6 +6,7 @@ The three packages import a name from its module when it is first used (`odradek
 from typing import Final
 
 SHARED: Final = {
+    "odradek.client.administration.acls": ("AccessDecision", "Acl"),
     "odradek.client.administration.descriptions": (
         "HangingTransaction",
         "PartitionProducers",

@@ -46,6 +46,7 @@ Differs from Kafka:
   `group.consumer.assignment.interval.ms` has passed since the last one by its clock.
 """
 
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -122,6 +123,7 @@ async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest)
         regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else owned,
+        may_see=partial(context.access.shows, DESCRIBE_TOPIC),
     )
 
 

@@ -33,6 +33,7 @@ Differs from Kafka:
 
 import math
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from odradek.broker.api.context import RequestContext
@@ -48,7 +49,7 @@ from odradek.broker.group.member_requests import (
     Syncing,
     UnnamedRefusalError,
 )
-from odradek.broker.security.rights import READ_GROUP
+from odradek.broker.security.rights import DESCRIBE_TOPIC, READ_GROUP
 from odradek.protocol.apis.group import (
     HEARTBEAT,
     JOIN_GROUP,
@@ -143,6 +144,7 @@ def _joining(
         else request.session_timeout_ms,
         requires_known_member_id=version >= MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= SKIP_ASSIGNMENT_FROM,
+        may_see=partial(context.access.shows, DESCRIBE_TOPIC),
     )
 
 

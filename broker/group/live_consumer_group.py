@@ -116,12 +116,17 @@ class LiveConsumerGroup:
         self._expect_heartbeat(asked.member_id)
         return asked.is_bare and member.has_reached(self.group.assignment_epoch)
 
-    async def match_patterns(self, regex: str | None, turns: Turns) -> TopicShapes:
-        """Match the group's patterns, and a request's, with the topics. Return these."""
+    async def match_patterns(
+        self, regex: str | None, turns: Turns, may_see: Callable[[str], bool]
+    ) -> TopicShapes:
+        """Match the group's patterns, and a request's, with the topics. Return these.
+
+        `may_see` returns True for a topic that the client of the request may describe.
+        """
         shapes = self._around.shapes()
         patterns = [*self.group.patterns, *([regex] if regex else [])]
         for pattern in self.matches.missing(patterns, shapes.topics):
-            await self.matches.match(pattern, shapes.topics, turns)
+            await self.matches.match(pattern, shapes.topics, turns, may_see)
         return shapes
 
     async def beat(

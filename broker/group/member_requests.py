@@ -1,6 +1,7 @@
 """The requests of group members and their answers, independent of the wire's versions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from uuid import UUID
 
 from odradek.broker.config.settings import INT64_MAX
@@ -38,6 +39,8 @@ class Joining:
     """True if a new member gets only an id at first, and must join again with it (KIP-394)."""
     can_skip_assignment: bool
     """True if the client understands `skip_assignment` in the answer (KIP-814)."""
+    may_see: Callable[[str], bool] = field(default=lambda _: True, compare=False)
+    """Returns True for a topic that the client may describe."""
 
 
 class MemberIdRequiredError(KafkaError):

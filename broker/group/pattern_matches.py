@@ -1,6 +1,6 @@
 """The topics that match the patterns of one group."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final
 
 from odradek.broker.environment.patterns import compiled
@@ -43,8 +43,17 @@ class PatternMatches:
             self._topics = topics
         return [pattern for pattern in patterns if pattern not in self.found]
 
-    async def match(self, pattern: str, topics: Mapping[str, object], turns: Turns) -> None:
-        """Match one pattern with all names."""
+    async def match(
+        self,
+        pattern: str,
+        topics: Mapping[str, object],
+        turns: Turns,
+        may_see: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """Match one pattern with the names that the member who asks may see.
+
+        As in Kafka, what it may not see is not matched for the others of its pattern either.
+        """
         await turns.take(COMPILE_STEPS)
         try:
             expression = compiled(pattern)
@@ -59,7 +68,7 @@ class PatternMatches:
         for name in list(topics):
             if before is None or name not in self._names_before:
                 await turns.take()
-                if expression.fullmatch(name):
+                if expression.fullmatch(name) and may_see(name):
                     matching.append(name)
         await turns.take(1 + len(matching) // 5)
         self.found[pattern] = self._shared_set(matching)

@@ -1,7 +1,8 @@
 """Administration of topics and offsets.
 
 The calls about settings are in `configs.py`, those about transactions in `transactions.py`, those
-about groups in `groups.py`, those about records in `logs.py`, those about replicas in `moves.py`.
+about groups in `groups.py`, those about records in `logs.py`, those about replicas in `moves.py`,
+those about access control in `acls.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Literal, Self, Unpack
 
 from odradek.client.administration import elections
+from odradek.client.administration.acls import AclAdmin
 from odradek.client.administration.configs import ConfigAdmin
 from odradek.client.administration.groups import GroupAdmin
 from odradek.client.administration.logs import LogAdmin
@@ -68,7 +70,7 @@ NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @ends_where_it_waits
-class Admin(Served, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
+class Admin(Served, AclAdmin, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:

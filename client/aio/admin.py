@@ -23,6 +23,11 @@ class Admin(Aio[TrioAdmin]):
 
     __init__.__doc__ = TrioAdmin.__init__.__doc__
 
+    create_acls = aio(TrioAdmin.create_acls)
+    describe_acls = aio(TrioAdmin.describe_acls)
+    delete_acls = aio(TrioAdmin.delete_acls)
+    explain_access = aio(TrioAdmin.explain_access)
+
     create_topic = aio(TrioAdmin.create_topic)
     create_topics = aio(TrioAdmin.create_topics)
     delete_topics = aio(TrioAdmin.delete_topics)

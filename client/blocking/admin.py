@@ -20,6 +20,11 @@ class Admin(Blocking[AsyncAdmin]):
 
     __init__.__doc__ = AsyncAdmin.__init__.__doc__
 
+    create_acls = blocking(AsyncAdmin.create_acls)
+    describe_acls = blocking(AsyncAdmin.describe_acls)
+    delete_acls = blocking(AsyncAdmin.delete_acls)
+    explain_access = blocking(AsyncAdmin.explain_access)
+
     create_topic = blocking(AsyncAdmin.create_topic)
     create_topics = blocking(AsyncAdmin.create_topics)
     delete_topics = blocking(AsyncAdmin.delete_topics)

@@ -19,6 +19,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from odradek.client import (
+    Acl,
     Admin,
     Consumer,
     ConsumerRecord,
@@ -144,6 +145,10 @@ CALLS: Final[dict[str, Call]] = {
     "Consumer, subscribed: poll": on_client("poll", 500, bound=POLL),
     "Consumer, subscribed: __anext__": on_client("__anext__", bound=JOIN + BLOCK),
     "Consumer, subscribed: unsubscribe": on_client("unsubscribe", bound=POLL + LEAVE_S),
+    "Admin.create_acls": on_client("create_acls", [Acl("topic", "u", "User:alice", "read")]),
+    "Admin.explain_access": on_client("explain_access", "User:alice", "read", "topic", "u"),
+    "Admin.describe_acls": on_client("describe_acls", resource="topic"),
+    "Admin.delete_acls": on_client("delete_acls", resource="topic"),
     "Admin.create_topic": on_client("create_topic", "u"),
     "Admin.create_partitions": on_client("create_partitions", "u", 2),
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),

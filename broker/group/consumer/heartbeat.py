@@ -6,8 +6,8 @@ one step closer to it. Nothing is changed here, so a refused request leaves noth
 grows with members or topics is counted in steps (`broker/environment/turns.py:Work`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Final
 
 from odradek.broker.environment.work import Work
@@ -53,6 +53,8 @@ class Beat:
     """For the JoinGroup of a member that uses the classic protocol (`migration.py`)."""
     names_itself: bool = False
     """True if such a member joins again, with its id."""
+    may_see: Callable[[str], bool] = field(default=lambda _: True, compare=False)
+    """Returns True for a topic that the client may describe."""
 
     @property
     def is_bare(self) -> bool:

@@ -22,6 +22,10 @@ WITHOUT = {
     "odradek completion": "it prints a script",
 }
 ELSEWHERE = {
+    **dict.fromkeys(
+        ("odradek acl add", "odradek acl list", "odradek acl remove", "odradek acl why"),
+        "tests/client/cli/test_acl.py",
+    ),
     "odradek ping": "tests/broker/commands/test_ping.py",
     "odradek cluster adopt": "tests/cluster/test_adopt.py",
     "odradek cluster elect": "tests/client/cli/test_cluster.py",
