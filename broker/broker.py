@@ -19,6 +19,7 @@ import trio
 
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
+from odradek.broker.cluster.acl_keys import EVERY_RESOURCE
 from odradek.broker.cluster.acls import ClusterAcls
 from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
@@ -439,7 +440,7 @@ def _authorizer(
     """Return what decides for all connections. A broker that is alone has the only entries."""
     is_on = bool(config.authorizer_class_name)
     entry_count = metadata.image.acls.entry_count
-    if entry_count and not is_on:
+    if entry_count > len(EVERY_RESOURCE) and not is_on:  # those of a rebuild hinder nobody
         LOGGER.warning(
             "%d ACL entries have no effect on this broker: authorizer.class.name is not set",
             entry_count,

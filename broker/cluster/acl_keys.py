@@ -14,6 +14,7 @@ from odradek.broker.environment.env import Versioned
 from odradek.broker.security.acl_table import AclTable, ResourceAcls
 from odradek.broker.security.acls import (
     ANY_USER,
+    CLUSTER_NAME,
     WILDCARD,
     AclEntry,
     AclOperation,
@@ -26,6 +27,22 @@ from odradek.broker.security.acls import (
 ACLS: Final = "/acls/"
 CLOSED: Final = AclEntry(ANY_USER, WILDCARD, AclOperation.ALL, Permission.DENY)
 """Stands for entries that cannot be read: one of them might deny what others allow."""
+
+EVERY_RESOURCE: Final = (
+    ResourcePattern(ResourceKind.TOPIC, PatternType.LITERAL, WILDCARD),
+    ResourcePattern(ResourceKind.GROUP, PatternType.LITERAL, WILDCARD),
+    ResourcePattern(ResourceKind.TRANSACTIONAL_ID, PatternType.LITERAL, WILDCARD),
+    ResourcePattern(ResourceKind.CLUSTER, PatternType.LITERAL, CLUSTER_NAME),
+)
+
+
+def closing_puts() -> dict[str, bytes | None]:
+    """Return the writes that close a cluster whose entries are lost to all but super users.
+
+    The entries are ordinary ones: a super user sees and removes them, when the others are there
+    again.
+    """
+    return {acl_key(resource): pack_entries([CLOSED]) for resource in EVERY_RESOURCE}
 
 
 def acl_key(resource: ResourcePattern) -> str:

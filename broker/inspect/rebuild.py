@@ -20,6 +20,7 @@ from dataclasses import field
 from typing import Final
 from uuid import UUID
 
+from odradek.broker.cluster.acl_keys import closing_puts
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import new_cluster_id
 from odradek.broker.cluster.store import (
@@ -145,6 +146,10 @@ class RebuildPlan:
             puts |= topic_puts(rebuilt.topic)
         for topic_id, name in self.deletions.items():
             puts[deletion_key(topic_id)] = pack({"name": name})
+        # invariant authorization 7: Who may do what is in no log. What a damaged store has of it
+        # may lack an entry that denies, so rebuilt metadata are closed, and not open.
+        # tests/broker/inspect/test_rebuild.py
+        puts |= closing_puts()
         return encode_record([1, puts])
 
 

@@ -58,7 +58,7 @@ class KafkaMetadata:
     next_producer_id: int = 0
     users: set[tuple[str, int]] = field(default_factory=set)
     """Names with the number of the SCRAM mechanism."""
-    acls: set[UUID] = field(default_factory=set)
+    acls: dict[UUID, kraft.AccessControlEntryRecord] = field(default_factory=dict)
     quotas: set[tuple[object, str]] = field(default_factory=set)
     tokens: set[str] = field(default_factory=set)
 
@@ -106,9 +106,9 @@ class KafkaMetadata:
             case kraft.RemoveUserScramCredentialRecord():
                 self.users.discard((record.name, record.mechanism))
             case kraft.AccessControlEntryRecord():
-                self.acls.add(record.id)
+                self.acls[record.id] = record
             case kraft.RemoveAccessControlEntryRecord():
-                self.acls.discard(record.id)
+                self.acls.pop(record.id, None)
             case kraft.ClientQuotaRecord():
                 entity = tuple((each.entity_type, each.entity_name) for each in record.entity)
                 change = self.quotas.discard if record.remove else self.quotas.add

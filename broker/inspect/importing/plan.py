@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
+from odradek.broker.cluster.acl_keys import acl_key, pack_entries
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.store import (
     CLUSTER,
@@ -33,6 +34,14 @@ from odradek.broker.inspect.importing.kafka_metadata import KafkaMetadata, Kafka
 from odradek.broker.inspect.importing.state import StateFound
 from odradek.broker.inspect.refusal import CannotCopy
 from odradek.broker.inspect.transfer import TopicSource
+from odradek.broker.security.acls import (
+    AclEntry,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceKind,
+    ResourcePattern,
+)
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.late import dataclass
@@ -54,6 +63,7 @@ class ImportPlan:
     topics: list[TopicSource] = field(default_factory=list)
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    acls: dict[ResourcePattern, list[AclEntry]] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: list[str] = field(default_factory=list)
     """What is not taken over, each a line for a person, who has to agree."""
@@ -79,6 +89,8 @@ class ImportPlan:
             puts[broker_configs_key(broker)] = pack(dict(configs))
         for group, configs in self.group_configs.items():
             puts[group_configs_key(group)] = pack(dict(configs))
+        for resource, entries in self.acls.items():
+            puts[acl_key(resource)] = pack_entries(entries)
         return encode_record([1, puts])
 
 
@@ -104,6 +116,7 @@ def plan_import(
     if problems:
         raise CannotCopy(problems)
     _take_settings(plan, metadata)
+    _take_acls(plan, metadata)
     _leave_out(plan, metadata, state)
     strangers = [log.path for log in logs.values() if log.path not in used]
     strangers += [other for directory in directories for other in directory.others]
@@ -253,13 +266,39 @@ def _live_settings(
             plan.left_out.append(f"the setting {name}={text} {whose}: {error}")
 
 
+def _take_acls(plan: ImportPlan, metadata: KafkaMetadata) -> None:
+    """Take over the entries of access control.
+
+    Raises `CannotCopy` for one that is not known: it may deny what others allow.
+    """
+    for record in metadata.acls.values():
+        try:
+            resource = ResourcePattern(
+                ResourceKind(record.resource_type),
+                PatternType(record.pattern_type),
+                record.resource_name,
+            )
+            entry = AclEntry(
+                record.principal,
+                record.host,
+                AclOperation(record.operation),
+                Permission(record.permission_type),
+            )
+        except ValueError as error:
+            raise CannotCopy([f"An ACL entry of Kafka cannot be read: {error}."]) from None
+        plan.acls.setdefault(resource, []).append(entry)
+    if plan.acls:
+        plan.notes.append(
+            f"ACL entries: {len(metadata.acls)}. They count where authorizer.class.name is set; "
+            "without it every client may do everything."
+        )
+
+
 def _leave_out(plan: ImportPlan, metadata: KafkaMetadata, state: StateFound) -> None:
     """Note what Odradek has nothing like."""
     users = sorted({name for name, _ in metadata.users})
     if users:
         plan.left_out.append(f"users (SCRAM): {_list(users)}")
-    if metadata.acls:
-        plan.left_out.append(f"ACLs: {len(metadata.acls)}. Every client may do everything")
     if metadata.quotas:
         plan.left_out.append(f"quotas: {len(metadata.quotas)}")
     if metadata.tokens:

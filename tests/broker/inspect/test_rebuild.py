@@ -30,9 +30,10 @@ from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.broker.values.member_ids import member_id
 from odradek.broker.values.topic_partition import TopicPartition as Where
 from odradek.client import OffsetAndMetadata, TopicPartition, TransactionDescription
-from odradek.client.blocking import Admin, Consumer, Producer
+from odradek.client.blocking import Admin, Consumer, Producer, Refused
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.broker.api.producing import until
+from tests.secured_broker import ANONYMOUS, KINDS, secured_broker
 
 pytestmark = pytest.mark.slow
 
@@ -293,6 +294,35 @@ def test_settings_that_were_changed_while_the_broker_ran_are_rebuilt(broker: Run
     assert "retention.ms=777000000" in said
     broker.start()
     assert seen(broker.address) == before
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_after_a_loss_of_its_entries_a_broker_is_closed_and_not_open(
+    tmp_path: Path, how: str
+) -> None:
+    opens = {"allow.everyone.if.no.acl.found": "true"}
+    with secured_broker(tmp_path, **opens) as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=1)
+        broker.stop()
+        lose(broker.data_dir, how)
+        status, said = odradek("storage", "rebuild", broker.data_dir)
+        assert status == 0, said
+        broker.start()
+        with Admin(broker.address) as admin:
+            assert admin.list_topics() == []
+            with pytest.raises(Refused, match="TOPIC_AUTHORIZATION_FAILED"):
+                admin.create_topic("u")
+        broker.config = {**broker.config, "super.users": ANONYMOUS}
+        broker.restart()
+        with Admin(broker.address) as admin:
+            closing = admin.delete_acls(principal="User:*", permission="deny")
+            assert {acl.resource for acl in closing} == set(KINDS)
+            assert {acl.operation for acl in closing} == {"all"}
+        broker.config = {**broker.config, "super.users": "User:nobody"}
+        broker.restart()
+        with Admin(broker.address) as admin:
+            assert admin.list_topics() == ["t"]
 
 
 def test_ids_with_a_tag_are_found_again_where_their_tag_hashes_to(broker: RunningBroker) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.api.context import Core, RequestContext
+from odradek.broker.api.context import RequestContext
 from odradek.broker.server.server import Server
 from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -18,6 +18,7 @@ from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorR
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.connection import ClientProtocol
 from tests.broker.config.configured import from_properties
+from tests.broker.serving import CORE
 from tests.fakes.net import FakeClient, FakeNetwork
 
 ME = ProducerIdAndEpoch(producer_id=7, producer_epoch=5)
@@ -52,7 +53,7 @@ async def serving(*, watched: bool = True, **properties: str) -> AsyncIterator[P
     network = FakeNetwork()
     server = Server(
         network=network,
-        core=cast(Core, None),
+        core=CORE,
         handlers={FIND_COORDINATOR.key: handler},
         config=from_properties({name.replace("_", "."): v for name, v in properties.items()}),
         connections_max=3,
@@ -137,6 +138,6 @@ async def test_without_the_setting_nobody_is_seen() -> None:
 
 
 def test_a_context_without_a_seat_sees_nothing() -> None:
-    context = RequestContext(core=cast(Core, None), api_version=0, client_id="c", host="h")
+    context = RequestContext(core=CORE, api_version=0, client_id="c", host="h")
     context.note_served("a", ME)
     assert context.client == ClientIdentity(client_id="c", host="h")

@@ -28,7 +28,9 @@ from odradek.broker.inspect.inspection import FoundBatch, batches_in
 from odradek.broker.inspect.repair import survey_log
 from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk, read_only
+from odradek.broker.testing import run_broker
 from odradek.client import Completion, PreparedTransaction, TopicPartition
+from odradek.client.blocking import Acl, Admin
 from odradek.protocol import kraft_records as kraft
 from odradek.protocol import wire
 from odradek.protocol.batch import set_base_offset
@@ -36,6 +38,7 @@ from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import ZERO_UUID
 from tests.broker.inspect.importing import kafka_contents as c
 from tests.broker.inspect.importing import make
+from tests.secured_broker import ANONYMOUS, AUTHORIZER
 from tests.simulation.machine import DIRECTORY, START_MS
 from tests.simulation.world import World
 
@@ -226,15 +229,10 @@ def test_nothing_is_written_before_a_person_agrees_to_what_is_left_out(
 def test_all_that_is_not_served_here_is_named_before_anything_is_written(
     copied: Path, tmp_path: Path
 ) -> None:
-    entry = kraft.AccessControlEntryRecord(
-        id=UUID(int=1), resource_type=2, resource_name="spread", pattern_type=3,
-        principal="User:ada", host="*", operation=3, permission_type=3,
-    )  # fmt: skip
     token = kraft.DelegationTokenRecord(
         owner="User:ada", requester="User:ada", renewers=(), token_id="token",
         issue_timestamp=0, max_timestamp=0, expiration_timestamp=0,
     )  # fmt: skip
-    add_metadata(copied, entry, kind=18)
     add_metadata(copied, token, kind=10)
     logs = copied.glob("__consumer_offsets-*/*.log")
     path = next(each for each in sorted(logs) if each.stat().st_size > 0)
@@ -243,13 +241,35 @@ def test_all_that_is_not_served_here_is_named_before_anything_is_written(
         append(path, Record(key=key, value=b"", timestamp_ms=0))
     result = storage_import(copied, tmp_path / "data", "--dry-run")
     for words in (
-        "ACLs: 1.",
         "delegation tokens: 1",
         "share groups: sharers",
         "streams groups (KIP-1071): streamers",
     ):
         assert words in result.output
     assert not (tmp_path / "data").exists()
+
+
+def test_acl_entries_are_taken_over(copied: Path, tmp_path: Path) -> None:
+    entry = kraft.AccessControlEntryRecord(
+        id=UUID(int=1), resource_type=2, resource_name="spread", pattern_type=3,
+        principal="User:ada", host="*", operation=3, permission_type=3,
+    )  # fmt: skip
+    add_metadata(copied, entry, kind=18)
+    add_metadata(copied, replace(entry, id=UUID(int=2), operation=4, permission_type=2), kind=18)
+    add_metadata(copied, replace(entry, id=UUID(int=3), operation=5), kind=18)
+    add_metadata(copied, kraft.RemoveAccessControlEntryRecord(id=UUID(int=3)), kind=19)
+    result = storage_import(copied, tmp_path / "data", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "ACL entries: 2." in result.output
+    settings = {**EXTRA, "authorizer.class.name": AUTHORIZER, "super.users": ANONYMOUS}
+    with (
+        run_broker(data_dir=tmp_path / "data", config=settings) as broker,
+        Admin(broker.address) as admin,
+    ):
+        assert admin.describe_acls() == [
+            Acl("topic", "spread", "User:ada", "read"),
+            Acl("topic", "spread", "User:ada", "write", "deny"),
+        ]
 
 
 def test_a_kafka_that_runs_is_not_imported(copied: Path, tmp_path: Path) -> None:

@@ -1,0 +1,171 @@
+"""Entries that one broker changes: other brokers, other writers, and values that cannot be read."""
+
+from random import Random
+
+import pytest
+import trio
+
+from odradek.broker.cluster.acl_keys import acl_key, pack_entries, resource_of_key
+from odradek.broker.cluster.acls import ENTRIES_MAX, ClusterAcls
+from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.store import broker_key, known_broker_key, pack_broker
+from odradek.broker.environment.env import Unreadable
+from odradek.broker.security.acls import (
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourceKind,
+    ResourcePattern,
+)
+from odradek.protocol.errors import ErrorCode, KafkaError
+from tests.broker.cluster.members import ReadMetadata, metadata_of
+from tests.drawing import given, st
+from tests.fakes.meta_store import FakeMetaStore
+
+READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
+
+
+def topic(name: str) -> ResourcePattern:
+    return ResourcePattern(ResourceKind.TOPIC, PatternType.LITERAL, name)
+
+
+def alice(operation: AclOperation = READ) -> AclEntry:
+    return AclEntry("User:alice", "*", operation, Permission.ALLOW)
+
+
+def is_allowed(metadata: ReadMetadata, name: str, operation: AclOperation = READ) -> bool:
+    found = metadata.image.acls.decide("User:alice", "h", operation, ResourceKind.TOPIC, name)
+    return found.is_allowed
+
+
+async def test_what_one_broker_takes_holds_at_every_broker() -> None:
+    store = FakeMetaStore()
+    here, there = [await metadata_of(store, Random(n)) for n in (1, 2)]
+    acls = ClusterAcls(store, here)
+    await acls.create([(topic("t"), alice()), (topic("u"), alice())])
+    await there.wait_reached(here.image.revision)
+    assert is_allowed(there, "t")
+    table = there.image.acls
+    await acls.delete([AclFilter(name="t")])
+    assert not is_allowed(here, "t")
+    await there.wait_reached(here.image.revision)
+    assert not is_allowed(there, "t")
+    assert is_allowed(there, "u")
+    assert there.image.acls is not table, (
+        "decisions are remembered as long as the table is the same"
+    )
+    assert is_allowed(await metadata_of(store, Random(3)), "u")
+
+
+async def test_of_several_entries_of_a_resource_the_others_stay_when_one_is_removed() -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    await acls.create([(topic("t"), alice(each)) for each in (READ, WRITE, ALTER)])
+    await acls.create([(topic("t"), alice(READ))])  # a second time changes nothing
+    assert metadata.image.acls.entry_count == 3
+    deleted = await acls.delete(
+        [AclFilter(name="t", operation=WRITE), AclFilter(operation=WRITE), AclFilter(name="u")]
+    )
+    assert deleted == [[(topic("t"), alice(WRITE))]] * 2 + [[]]
+    allowed = [is_allowed(metadata, "t", each) for each in (READ, WRITE, ALTER)]
+    assert allowed == [True, False, True]
+
+
+async def test_two_brokers_that_change_at_once_lose_neither_change() -> None:
+    store = FakeMetaStore()
+    here, there = [await metadata_of(store, Random(n)) for n in (1, 2)]
+    first, second = ClusterAcls(store, here), ClusterAcls(store, there)
+
+    def meanwhile() -> None:
+        store.before_txn = lambda: None
+        store.put({acl_key(topic("t")): pack_entries([alice(WRITE)])})
+
+    store.before_txn = meanwhile
+    await first.create([(topic("t"), alice(READ))])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first.create, [(topic("t"), alice(ALTER))])
+        nursery.start_soon(second.create, [(topic("u"), alice(READ))])
+    await there.wait_reached(here.image.revision)
+    for operation in (READ, WRITE, ALTER):
+        assert is_allowed(there, "t", operation)
+    assert is_allowed(here, "u")
+
+
+async def test_a_deletion_whose_answer_is_lost_is_made_and_tells_what_it_removed() -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    await acls.create([(topic("t"), alice())])
+    losses = [True, False]  # what is read is answered, and what is written not
+    store.loses_answer = lambda: bool(losses and losses.pop())
+    assert await acls.delete([AclFilter(name="t")]) == [[(topic("t"), alice())]]
+    assert not is_allowed(metadata, "t")
+
+
+async def test_an_entry_that_cannot_be_read_closes_its_resource() -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    await acls.create([(topic("t"), alice()), (topic("u"), alice())])
+    store.put({acl_key(topic("t")): b"\xc1"})
+    await metadata.wait_reached((await store.range("/acls/"))[1])
+    assert not is_allowed(metadata, "t")
+    assert is_allowed(metadata, "u")
+    # and so it is for a broker that starts with it
+    assert not is_allowed(await metadata_of(store, Random(2)), "t")
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+async def test_no_entry_is_taken_while_a_broker_would_not_enforce_it(is_away: bool) -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    old = BrokerImage(node_id=7, host="h", port=1, knows_acls=False)
+    key = known_broker_key(7) if is_away else broker_key(7)
+    store.put({key: pack_broker(old, "d")})
+    await metadata.wait_reached((await store.range("/"))[1])
+    with pytest.raises(KafkaError, match="brokers 7 are of a version") as found:
+        await acls.create([(topic("t"), alice())])
+    assert found.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert metadata.image.acls.entry_count == 0
+
+
+async def test_the_number_and_the_size_of_entries_is_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    assert ENTRIES_MAX == 100_000
+    monkeypatch.setattr("odradek.broker.cluster.acls.ENTRIES_MAX", 3)
+    many = [(topic(f"t{n}"), alice()) for n in range(4)]
+    with pytest.raises(KafkaError, match="There would be 4 ACL entries"):
+        await acls.create(many)
+    await acls.create(many[:3])
+    monkeypatch.setattr("odradek.broker.cluster.acls.ENTRIES_MAX", 10_000)
+    long = [
+        (topic("t"), AclEntry(f"User:{'x' * 400}{n}", "*", READ, Permission.ALLOW))
+        for n in range(1_000)
+    ]
+    with pytest.raises(KafkaError, match="would take"):
+        await acls.create(long)
+    assert metadata.image.acls.entry_count == 3
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_no_names_key_begins_another_ones(name: str, other: str) -> None:
+    try:
+        key, another = acl_key(topic(name)), acl_key(topic(other))
+    except UnicodeEncodeError:
+        return  # a lone surrogate, which no request can have
+    assert resource_of_key(key) == topic(name)
+    assert key == another or not another.startswith(key)
+
+
+def test_a_key_of_no_resource_is_not_read() -> None:
+    for key in ("/acls/topic/literal/", "/acls/shelf/literal/t/", "/acls/topic/literal/t"):
+        with pytest.raises(Unreadable):
+            resource_of_key(key)
