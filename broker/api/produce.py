@@ -101,8 +101,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 NAMES_RECORDS_FROM: Final = 8
 """The first version whose answer names the records for which a batch is refused."""
-LOOK_UP_STEPS: Final = 3
-"""The cost of looking up one partition, in steps of a turn."""
+LOOK_UP_STEPS: Final = 3  # of a turn, for one partition
 
 
 async def produce(

@@ -98,9 +98,7 @@ class ClientConnection(Allowance):
         serves_brokers: bool = False,
         lane: Lane | None = None,
     ) -> None:
-        """`principal` is who the client is, if that is known before its first request.
-
-        `seat` counts the transactional producers of this connection (`txn/presence.py`).
+        """`principal` is who the client is, `seat` counts its producers (`txn/presence.py`).
 
         `lane` takes the requests that it knows, without the reader.
         """
@@ -118,14 +116,13 @@ class ClientConnection(Allowance):
             stream.peer,
             principal,
             listener=listener,
-            is_local=stream.is_local,
             is_from_broker=serves_brokers,
+            is_local=stream.is_local,
             apis=apis,
             seat=seat,
             allowance=self,
         )
-        self._whole = trio.CancelScope()
-        self._reading = trio.CancelScope()
+        self._whole, self._reading = trio.CancelScope(), trio.CancelScope()
         self._pending = PendingAnswers(self._send_now)
         self._receiver = Receiver(
             stream,
