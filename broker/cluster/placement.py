@@ -7,6 +7,7 @@ followers on different brokers. The replicas of a partition are in as many racks
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
+from random import Random
 
 from odradek.broker.cluster.image import BrokerImage
 
@@ -16,7 +17,8 @@ def assign_replicas(
 ) -> list[tuple[int, ...]]:
     """Return the replicas of new partitions, the leader first, spread over brokers and racks.
 
-    `start` shifts the first leader, so that topics of one partition do not all have the same.
+    `start` shifts the first leader, so that topics of one partition do not all have the same. In
+    each round over all brokers the followers are farther from their leaders by one.
     """
     ring = _by_turns(brokers)
     count = len(ring)
@@ -29,6 +31,15 @@ def assign_replicas(
         others = [broker for broker in others if broker is not leader]
         assigned.append(_spread(leader, others, replication_factor))
     return assigned
+
+
+def drawn_start(rng: Random, broker_count: int) -> int:
+    """Draw where a topic starts: its first leader, and how far its followers are from the leaders.
+
+    With the same distance in all topics, whatever a broker leads would have its followers on the
+    same two brokers, and one of them would take over all leads of a broker that dies.
+    """
+    return rng.randrange(broker_count * max(1, broker_count - 1))
 
 
 def _by_turns(brokers: Sequence[BrokerImage]) -> list[BrokerImage]:

@@ -43,7 +43,7 @@ from odradek.broker.cluster.new_topic import (
     planned_partition_count,
     shown_name,
 )
-from odradek.broker.cluster.placement import assign_replicas
+from odradek.broker.cluster.placement import assign_replicas, drawn_start
 from odradek.broker.cluster.topic_writer import TopicWriter, already_changed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.changes import MIN_ISR, Alter
@@ -398,7 +398,7 @@ class ClusterTopics:
         """Return new partitions, each led by its first replica."""
         if assigned is None:
             brokers = [broker for broker in self.image.brokers if not broker.is_leaving]
-            first = self._rng.randrange(len(brokers)) if start is None else start
+            first = drawn_start(self._rng, len(brokers)) if start is None else start
             assigned = assign_replicas(brokers, count, factor, start=first)
         return tuple(
             PartitionImage(leader=replicas[0], leader_epoch=0, replicas=replicas, isr=replicas)

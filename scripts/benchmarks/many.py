@@ -1,4 +1,4 @@
-"""The cost of large numbers: transactional ids, open transactions, partitions of one transaction.
+"""The cost of large numbers: ids, open transactions, partitions of one transaction, groups.
 
 The important figures are the growths: the cost of one among many over the cost of one among few.
 No cost may grow faster than linearly.
@@ -12,10 +12,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from scripts.benchmarks.figures import Figure, below
 from scripts.benchmarks.load import new_topic
-from scripts.benchmarks.process import MIB, SETTLE_SECONDS, resident_mib
-from scripts.benchmarks.raw_producer import RawProducer, ask, find_coordinator, together
+from scripts.benchmarks.process import MIB, SETTLE_SECONDS, processor_seconds, resident_mib
+from scripts.benchmarks.raw_producer import (
+    GROUP,
+    Question,
+    RawProducer,
+    ask,
+    find_coordinator,
+    together,
+)
 from scripts.benchmarks.targets import Process, Target, wait_until_serving
 from tests.broker.raw import RawClient
 
@@ -29,6 +42,10 @@ ROUNDS: Final = 250
 ALONE: Final = 300
 LARGE: Final = 5
 """Transactions with very many partitions. The first is left out."""
+GROUPS: Final = (10, 1_000)
+IDLE_SECONDS: Final = 10.0
+COMMITS: Final = 1_000
+"""Offset commits that are measured, after one of each group."""
 GROWTH_MAX: Final = 1.5
 
 
@@ -54,6 +71,9 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
     with _broker(target) as broker:
         find_coordinator(broker.first, "many")
         yield from _partitions(broker, PARTITIONS[:2] if quick else PARTITIONS)
+    for number in GROUPS:
+        with _broker(target) as broker:
+            yield from _groups(broker, number)
 
 
 @contextlib.contextmanager
@@ -70,6 +90,36 @@ def _broker(target: Target) -> Iterator[Broker]:
         where = Where(host, int(port))
         connections = [stack.enter_context(RawClient(where)) for _ in range(CONNECTIONS)]
         yield Broker(address, pid, connections)
+
+
+def _groups(broker: Broker, count: int) -> Iterator[Figure]:
+    """Measure the processor time of an offset commit, of one group after the other."""
+    if broker.pid is None:
+        return
+    find_coordinator(broker.first, "many", GROUP)
+    topic = new_topic(broker.address, "many", partitions=1)
+    requests = [_commit_of(f"many-{number}", topic) for number in range(count)]
+    for request in requests:
+        ask(broker.first, request)
+    before = processor_seconds(broker.pid)
+    for number in range(COMMITS):
+        ask(broker.first, requests[number % count])
+    taken_ms = (processor_seconds(broker.pid) - before) * 1000
+    yield _figure(f"processor time of an offset commit, {count:,} groups", taken_ms / COMMITS, "ms")
+    time.sleep(SETTLE_SECONDS)
+    before = processor_seconds(broker.pid)
+    time.sleep(IDLE_SECONDS)
+    idle_ms = (processor_seconds(broker.pid) - before) / IDLE_SECONDS * 60_000
+    yield _figure(f"a minute without requests, {count:,} groups", idle_ms, "ms")
+
+
+def _commit_of(group_id: str, topic: str) -> Question:
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    topics = (OffsetCommitRequestTopic(name=topic, partitions=(partition,)),)
+    request = OffsetCommitRequest(group_id=group_id, member_id="", topics=topics)
+    return OFFSET_COMMIT, 8, request
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,17 @@ from odradek.protocol.apis.configs import (
     IncrementalAlterConfigsResource,
 )
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from odradek.protocol.record import Record, encode_batch
 from scripts.benchmarks.figures import Figure
 from scripts.benchmarks.process import processor_seconds, resident_mib
+from scripts.benchmarks.raw_producer import TIMEOUT_MS, ask
 from scripts.benchmarks.targets import Process, Target, wait_until_serving
 from tests.broker.raw import RawClient
 
@@ -33,6 +41,8 @@ IDLE_SECONDS: Final = 20.0
 QUICK_IDLE_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 6.0
 """Longer than the first checkpoint of a new log, and than the pause before preferred elections."""
+CHECKPOINTS_SECONDS: Final = 15.0
+"""Longer than it takes until the checkpoints of all logs are written, a few seconds behind them."""
 TOPIC: Final = 2
 SET: Final = 0
 
@@ -78,6 +88,15 @@ def _measured(process: Process, count: int, quick: bool) -> Iterator[Figure]:
         yield figure("a setting of one topic", taken_ms / ROUNDS)
         taken_ms = _taken_ms(process, _create, client, _more(), 1)
         yield figure("one topic more", taken_ms / ROUNDS)
+        taken_ms = _taken_ms(process, _write, client, names)
+        yield figure("a first record in each, its flush and its checkpoint, one", taken_ms / count)
+        taken_ms = _taken_ms(process, _write, client, names)
+        yield figure("a further record in each, and its checkpoint, one", taken_ms / count)
+    process.kill()
+    _launch(process)
+    yield figure("start on logs with records", processor_seconds(process.pid) * 1000)
+    time.sleep(SETTLE_SECONDS)
+    yield figure("memory with records", resident_mib(process.pid), "MiB")
 
 
 def _launch(process: Process) -> None:
@@ -117,6 +136,22 @@ def _create(client: RawClient, names: list[str], at_once: int = TOPICS_AT_ONCE) 
         answer = client.ask(CREATE_TOPICS, 7, CreateTopicsRequest(topics=topics))
         refused = [each for each in answer.topics if each.error_code]
         assert not refused, refused[:1]
+
+
+def _write(client: RawClient, names: list[str]) -> None:
+    """Append a record to each partition, and wait until each has a checkpoint that covers it."""
+    batch = encode_batch([Record(key=None, value=b"x" * 100, timestamp_ms=0)])
+    partitions = tuple(
+        PartitionProduceData(index=index, records=batch) for index in range(OF_A_TOPIC)
+    )
+    for start in range(0, len(names), TOPICS_AT_ONCE):
+        topics = tuple(
+            TopicProduceData(name=name, partition_data=partitions)
+            for name in names[start : start + TOPICS_AT_ONCE]
+        )
+        request = ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=topics)
+        ask(client, (PRODUCE, 12, request))
+    time.sleep(CHECKPOINTS_SECONDS)
 
 
 def _alter(client: RawClient, name: str) -> None:

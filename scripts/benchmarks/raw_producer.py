@@ -140,6 +140,8 @@ def error_codes(answer: Any) -> list[int]:
             for topic in answer.responses
             for partition in topic.partition_responses
         ]
+    if hasattr(answer, "topics"):
+        return [each.error_code for topic in answer.topics for each in topic.partitions]
     return [answer.error_code]
 
 

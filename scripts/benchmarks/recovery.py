@@ -1,4 +1,4 @@
-"""Restart of a coordinator with much state: 100,000 transactional ids, then as many groups.
+"""Restart of a coordinator with much state: 25,000 and 100,000 transactional ids, then groups.
 
 Each id has four records. While the broker is stopped, they are written into its log files, in the
 format that both brokers share, one record in a batch, as separate decisions write them. The broker
@@ -38,14 +38,14 @@ from odradek.protocol.state_topics import (
     state_partition,
 )
 from scripts.benchmarks.figures import Figure, below
-from scripts.benchmarks.process import MIB, resident_mib
+from scripts.benchmarks.process import MIB, processor_seconds, resident_mib
 from scripts.benchmarks.raw_producer import GROUP, TRANSACTION, Question, find_coordinator
 from scripts.benchmarks.targets import Process, Target, wait_until_serving
 from tests.broker.raw import RawClient
 
 FAMILY: Final = "recovery"
-IDS: Final = 100_000
-QUICK_IDS: Final = 5_000
+COUNTS: Final = (25_000, 100_000)
+QUICK_COUNTS: Final = (5_000,)
 RECORDS: Final = 4
 PARTITIONS: Final = 50
 SEGMENT: Final = "00000000000000000000.log"
@@ -86,10 +86,10 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
     """Measure a broker that this process started. A foreign broker's files are not written."""
     if target.new_process is None:
         return
-    count = QUICK_IDS if quick else IDS
     for kind in KINDS:
-        with target.new_process() as process:
-            yield from _measured(process, kind, count)
+        for count in QUICK_COUNTS if quick else COUNTS:
+            with target.new_process() as process:
+                yield from _measured(process, kind, count)
 
 
 def _measured(process: Process, kind: Kind, count: int) -> Iterator[Figure]:
@@ -102,9 +102,11 @@ def _measured(process: Process, kind: Kind, count: int) -> Iterator[Figure]:
     _launch(process, kind, first_of)
     process.kill()
     seconds, longest_ms = _launch(process, kind, first_of)
+    computed_seconds = processor_seconds(process.pid)
     a_piece = (resident_mib(process.pid) - empty_mib) * MIB / count
     what = f"{count:,} {kind.name} x {RECORDS} records"
     yield _figure(f"start until loaded, {what}", seconds, "s", LIMIT_SECONDS)
+    yield _figure(f"the same, processor time, {what}", computed_seconds, "s")
     yield _figure(f"longest wait of another client, {what}", longest_ms, "ms")
     yield _figure(f"memory of each once loaded, {what}", a_piece, "B")
 

@@ -149,6 +149,16 @@ ADMINISTRATION_BUGS: Final = (
         tests=(f"{KNOWN}a_broker_that_is_away_is_known_until_it_is_forgotten",),
     ),
     Planted(
+        bug="all leads of a broker that dies go to the same other one",
+        where="drawn_start",
+        old="broker_count * max(1, broker_count - 1)",
+        new="broker_count",
+        tests=(
+            "tests/broker/cluster/test_placement.py::test_"
+            "the_leads_of_a_broker_that_dies_go_to_all_others",
+        ),
+    ),
+    Planted(
         bug="all replicas of a partition are in one rack",
         where="_spread",
         old="racks.get(broker.rack, 0)",

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
 
+from tests.simulation.failover import run_failover
 from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
 from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
@@ -20,6 +21,7 @@ from tests.simulation.rare_load import RARE
 from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
+FAILOVER_BROKERS = 30
 CLIENTS = (GROUPS, CROWD, SHARERS, ANEW, *RARE)
 SEED_SECONDS = 300
 """The longest time that a process may take for its seed."""
@@ -27,6 +29,9 @@ SEED_SECONDS = 300
 
 def main() -> int:
     given = _parser().parse_args()
+    if given.failover is not None:
+        print(run_failover(given.brokers or FAILOVER_BROKERS, given.failover))
+        return 0
     without = [int(number) for number in given.without.split(",") if number]
     fixed = _fixed(given)
     if given.seeds is not None:
@@ -53,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="run this seed, and show its faults")
     which.add_argument("--seeds", type=seed_range, help="run the seeds A-B, two at a time")
+    which.add_argument(
+        "--failover",
+        type=int,
+        metavar="PARTITIONS",
+        help=f"kill one of --brokers (by default {FAILOVER_BROKERS}), and say what it took",
+    )
     which.add_argument("--fresh", type=int, help="run so many seeds, others for each commit")
     parser.add_argument("--brokers", type=int, help="1, 3 or 5; by default the seed draws it")
     parser.add_argument("--without", default="", help="leave these faults out: their numbers, 3,5")

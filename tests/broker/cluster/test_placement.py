@@ -2,9 +2,10 @@
 
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.placement import assign_replicas
+from odradek.broker.cluster.placement import assign_replicas, drawn_start
 from tests.drawing import given, st
 
 
@@ -26,6 +27,19 @@ def test_replicas_are_spread_evenly(brokers: int, count: int, factor: int, start
     assert all(len(set(replicas)) == len(replicas) == factor for replicas in assigned)
     leaders = Counter(replicas[0] for replicas in assigned)
     assert max(leaders.values()) - min(leaders.get(node, 0) for node in ids) <= 1
+
+
+def test_the_leads_of_a_broker_that_dies_go_to_all_others() -> None:
+    """One of the others took over nearly all of them, and two had its other replicas."""
+    brokers, rng = [broker(node) for node in range(30)], Random(1)
+    assigned = [
+        replicas
+        for _ in range(300)
+        for replicas in assign_replicas(brokers, 10, 3, start=drawn_start(rng, len(brokers)))
+    ]
+    heirs = Counter(second for first, second, _ in assigned if first == 0)
+    assert len(heirs) > 20
+    assert max(heirs.values()) < sum(heirs.values()) / 5
 
 
 RACKS = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=7)
