@@ -12,14 +12,13 @@ If no replica is left that may lead, the one that led last is elected when it is
 
 import logging
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
 from odradek.broker.cluster.election import without
 from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import GUARDS, broker_key, write_of_partitions
+from odradek.broker.cluster.store import broker_key, in_steps, write_of_partitions
 from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.values.topic_partition import TopicPartition
 
@@ -48,8 +47,8 @@ async def leave_sets(
             "have fetched them",
             len(waiting),
         )
-        at_once = None if store.max_operations is None else store.max_operations - GUARDS
-        compares, puts = write_of_partitions(image, dict(islice(waiting.items(), at_once)))
+        step = next(in_steps(waiting, store.max_operations))
+        compares, puts = write_of_partitions(image, step)
         compares.append(Compare(key=broker_key(node_id), mod_revision=0))
         _, revision = await guarded_write(store, compares, puts)
         await metadata.wait_reached(revision)

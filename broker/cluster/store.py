@@ -62,8 +62,8 @@ CONTROLLER: Final = "/controller"
 BROKER_CONFIGS: Final = "/configs/brokers/"
 GROUP_CONFIGS: Final = "/configs/groups/"
 
-GUARDS: Final = 28
-"""The operations of a transaction that are left for conditions on brokers."""
+OWN_GUARDS: Final = 2
+"""The operations of a transaction that are left for conditions of its caller."""
 
 
 def topic_key(name: str) -> str:
@@ -149,6 +149,23 @@ def pack_partition(partition: PartitionImage) -> bytes:
     )
 
 
+def in_steps(
+    changed: Mapping[TopicPartition, PartitionImage], max_operations: int | None
+) -> Iterator[dict[TopicPartition, PartitionImage]]:
+    """Yield parts of a change for each of which `write_of_partitions` fits into a transaction."""
+    step: dict[TopicPartition, PartitionImage] = {}
+    leaders: set[int] = set()
+    for where, partition in changed.items():
+        more = leaders | {partition.leader}
+        operations = len(step) + 1 + len(more) + OWN_GUARDS
+        if step and max_operations is not None and operations > max_operations:
+            yield step
+            step, more = {}, {partition.leader}
+        step[where], leaders = partition, more
+    if step:
+        yield step
+
+
 def write_of_partitions(
     image: ClusterImage, changed: Mapping[TopicPartition, PartitionImage]
 ) -> tuple[list[Compare], dict[str, bytes | None]]:
@@ -156,7 +173,7 @@ def write_of_partitions(
 
     None of the partitions must have changed since, and none of their leaders have registered anew:
     it would find itself leading in its old epoch. That makes one condition for each partition, and
-    at most `GUARDS` for the brokers.
+    one for each leader (`in_steps`).
     """
     compares: list[Compare] = []
     puts: dict[str, bytes | None] = {}

@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from odradek.broker.cluster.election import (
     elect,
     elections,
@@ -17,6 +19,13 @@ from odradek.broker.cluster.image import (
     PartitionImage,
     TopicImage,
 )
+from odradek.broker.cluster.store import (
+    OWN_GUARDS,
+    in_steps,
+    partition_key,
+    write_of_partitions,
+)
+from odradek.broker.values.topic_partition import TopicPartition
 
 
 def broker(node_id: int, epoch: int = 1, *, is_leaving: bool = False) -> BrokerImage:
@@ -171,3 +180,29 @@ def test_an_unclean_election_needs_a_replica_that_is_there_and_stays() -> None:
     gone = partition(leader=NO_LEADER, isr=(3,))
     assert unclean(gone, {1: broker(1), 4: broker(4)}, 3) is None
     assert unclean(gone, {1: broker(1, is_leaving=True), 4: broker(4)}) is None
+
+
+@pytest.mark.parametrize("brokers", [3, 30, 200])
+def test_an_election_of_many_leaders_fits_into_the_transactions_of_the_store(brokers: int) -> None:
+    """With 30 brokers the conditions on new leaders were one too many, and the controller ended."""
+    image = ClusterImage(
+        cluster_id="c",
+        brokers=tuple(BrokerImage(node_id=node, host="h", port=1) for node in range(brokers)),
+    )
+    changed = {
+        TopicPartition("t", index): PartitionImage(
+            leader=index % brokers,
+            leader_epoch=1,
+            replicas=(index % brokers,),
+            isr=(index % brokers,),
+        )
+        for index in range(1000)
+    }
+    steps = list(in_steps(changed, 128))
+    assert {where: each for step in steps for where, each in step.items()} == changed
+    for step in steps:
+        compares, puts = write_of_partitions(image, step)
+        assert len(compares) + OWN_GUARDS <= 128
+        assert list(puts) == [partition_key(*where) for where in step]
+    assert list(in_steps(changed, None)) == [changed]
+    assert list(in_steps({}, 128)) == []
