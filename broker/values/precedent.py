@@ -10,6 +10,10 @@ A checkpoint vouches for its log without the journal. So the checkpoint of a log
 waits for the decision, which is its precedent. A precedent that the journal cannot take for now, as
 it has no room, becomes durable by a checkpoint of its own log. No chain or circle of logs comes
 from this: a log that has decisions has no records that follow others.
+
+After a kill the page cache may have both, and the disk neither. The next start has the logs of the
+coordinator on disk before it opens the others. One case is left: such a log cannot be opened at
+that start, and then the power goes off before its pages are written.
 """
 
 from collections.abc import Awaitable, Callable
