@@ -1,12 +1,15 @@
-"""What `pyproject.toml` cannot say: each build begins with an empty `build/lib`.
+"""What `pyproject.toml` cannot say.
 
-setuptools packs everything that it finds there, also the modules of an earlier build that the
-project does not have any more.
+Each build begins with an empty `build/lib`: setuptools packs everything that it finds there, also
+the modules of an earlier build that the project does not have any more.
+
+Two small modules are written in C. They are optional: without a C compiler, or where it refuses
+them, the package is built without them, and `odradek --version` says so.
 """
 
 import shutil
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 
@@ -16,4 +19,18 @@ class CleanBuild(build_py):
         super().run()
 
 
-setup(cmdclass={"build_py": CleanBuild})
+STABLE_ABI = {"optional": True, "py_limited_api": True, "extra_compile_args": ["-O2"]}
+
+setup(
+    cmdclass={"build_py": CleanBuild},
+    ext_modules=[
+        Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **STABLE_ABI),
+        Extension(
+            "odradek.broker.storage._fsyncs",
+            ["broker/storage/_fsyncs.c"],
+            extra_link_args=["-pthread"],
+            **STABLE_ABI,
+        ),
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -482,5 +482,6 @@ def _server(
         connections_max=connections_max,
         presence=presence,
         offload=env.offload,
+        scan=env.scan,
         serves_brokers=serves_brokers,
     )

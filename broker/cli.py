@@ -82,8 +82,18 @@ def _imported(module: str, attribute: str) -> click.Command:
     return found
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        from odradek.broker.environment import compiled
+        from odradek.broker.storage import fsyncs
+
+        parts = "compiled" if compiled.scan_in_c() and fsyncs.is_possible() else "in Python"
+        click.echo(f"odradek, version {__version__} (hot parts {parts})")
+        context.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.option("--version", is_flag=True, expose_value=False, callback=_show_version, is_eager=True)
 def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
     if sys.stdout is None:  # it was closed (>&-)

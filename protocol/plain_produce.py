@@ -8,10 +8,18 @@ build. tests/protocol/test_plain_produce.py compares the two over all versions.
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    crc_is_good,
+    read_header,
+)
 
 KEY: Final = PRODUCE.key
 VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
@@ -54,6 +62,12 @@ class PlainProduce(NamedTuple):
     places: list[Place]
     records: list[memoryview]
     """The records for each place."""
+    headers: list[BatchHeader | None]
+    """Of the batch that the records are; None if they are not one batch with a good CRC."""
+
+
+Scan = Callable[[memoryview], PlainProduce | None]
+"""`scan`, or its twin in C (`compiled.py`)."""
 
 
 def scan(frame: memoryview) -> PlainProduce | None:
@@ -91,7 +105,10 @@ def scan(frame: memoryview) -> PlainProduce | None:
         return None
     if not is_plain:
         return None
-    return PlainProduce(version, correlation_id, client_id, acks, timeout_ms, places, records)
+    headers = [_header_of(batch) for batch in records]
+    return PlainProduce(
+        version, correlation_id, client_id, acks, timeout_ms, places, records, headers
+    )
 
 
 def _read_flexible(
@@ -172,6 +189,14 @@ def _read_old(frame: memoryview, at: int, places: list[Place], records: list[mem
             records.append(frame[at : at + size_bytes])
             at += size_bytes
     return at == len(frame)
+
+
+def _header_of(records: memoryview) -> BatchHeader | None:
+    if len(records) < HEADER_BYTES or records[MAGIC_AT] != MAGIC:
+        return None
+    header = read_header(records)
+    is_good = header.size_bytes == len(records) and crc_is_good(records, header)
+    return header if is_good else None
 
 
 class Stored(NamedTuple):

@@ -4,7 +4,7 @@ It builds the wheel and the sdist, and makes an empty environment for each, with
 runs the commands and the program of README's section "Install and send a first message" as they are
 printed. In the place of `pip install .` in a clone there are two:
 
-- the wheel: `pip install odradek-VERSION-py3-none-any.whl`;
+- the wheel: `pip install odradek-VERSION-cp311-abi3-PLATFORM.whl`;
 - the sdist, unpacked: `pip install .`, and README.md is the one that it carries.
 
 If another program has the port of the README, another one is taken.
@@ -46,7 +46,7 @@ EXPECTED: Final = {
 
 def copy_sources(target: Path) -> Path:
     """Copy what a package is built from, as it is in a fresh clone, and return `target`."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     for name in BUILT_FROM:
         shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=ignored)
     for name in FILES:

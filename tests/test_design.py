@@ -69,6 +69,8 @@ def is_there(reference: str) -> bool:
     path = ROOT / where
     if not name or not path.is_file():
         return not name and path.exists()
+    if path.suffix != ".py":
+        return name in path.read_text()
     return name in set(names_in(ast.parse(path.read_text())))
 
 

@@ -61,7 +61,7 @@ def test_without_an_extra_every_command_shows_its_help_and_uses_of_the_extra_nam
         assert re.search(
             rf"needs {EXTRAS[extra][0]}\S*, which is in the extra {extra}: install it with "
             rf"`pip install '\.\[{extra}\]'` in a clone, or from a wheel with "
-            rf"`pip install 'odradek-[\d.]+-py3-none-any\.whl\[{extra}\]'`\.",
+            rf"`pip install 'FILE\.whl\[{extra}\]'`\.",
             error,
         ), error
 

@@ -40,7 +40,7 @@ def test_the_package_knows_its_version_and_names_its_clients() -> None:
     for name in ("odradek.client.blocking", "odradek.client.aio", "odradek.client "):
         assert name in help_text
     ran = run_python("-m", "odradek", "--version", path=ROOT / ".ns")
-    assert ran.stdout.split()[-1] == odradek.__version__
+    assert f"version {odradek.__version__}" in ran.stdout
 
 
 def test_a_name_of_the_client_is_not_in_the_package_and_an_error_says_where_it_is() -> None:

@@ -170,6 +170,7 @@ CONSTRUCT = "protocol/kinds.py"
 # where they may be: the implementations of `Env`, and what starts a process or is one
 OUTSIDE_ALLOWED = (
     *("broker/environment/reactor.py", "broker/environment/system.py", "broker/storage/disk.py"),
+    *("broker/environment/compiled.py", "broker/storage/fsyncs.py"),
     *("broker/environment/tls_connection.py", "broker/tls/listener_tls.py", "client/tls/"),
     *(
         "broker/commands/adopt.py",

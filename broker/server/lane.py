@@ -32,7 +32,7 @@ from odradek.broker.partitions.request_batches import NO_RECORDS, Batch
 from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
 from odradek.broker.security.access import Access
 from odradek.broker.security.rights import WRITE_TOPIC
-from odradek.broker.storage.validation import check_client_batch
+from odradek.broker.storage.validation import check_header
 from odradek.late import dataclass
 from odradek.protocol import plain_produce
 from odradek.protocol.api import Api
@@ -45,7 +45,7 @@ from odradek.protocol.apis.produce import (
 from odradek.protocol.batch import BatchHeader, Codec, TimestampType, is_next_sequence
 from odradek.protocol.connection import Request
 from odradek.protocol.errors import KafkaError, ProtocolError
-from odradek.protocol.plain_produce import Place, PlainProduce, Stored
+from odradek.protocol.plain_produce import Place, PlainProduce, Scan, Stored
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ACKS_LEADER: Final = 1
@@ -229,8 +229,9 @@ class Taken:
 class Lane:
     """Takes what it knows of the frames of a turn, and appends it."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, scan: Scan) -> None:
         self._core = core
+        self._scan = scan
         self._image: object = None
         self._leaders: dict[tuple[Place, bool], Leader] = {}
         self._groups: dict[Leader, Group] = {}
@@ -242,7 +243,7 @@ class Lane:
 
     def take(self, asking: Asking, frame: memoryview) -> Taken | None:
         """Take a request, or return None: nothing has changed then."""
-        plain = plain_produce.scan(frame)
+        plain = self._scan(frame)
         if plain is None or plain.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
         if not self._found:
@@ -255,7 +256,7 @@ class Lane:
             if api is None or not api.has(plain.version):
                 return None
             client_id = None if plain.client_id is None else plain.client_id.decode()
-            for place, records in zip(plain.places, plain.records, strict=True):
+            for place, header in zip(plain.places, plain.headers, strict=True):
                 group = self._found.get((place, has_ids, plain.acks))
                 if group is None:
                     group = self._find(place, has_ids=has_ids, acks=plain.acks)
@@ -263,8 +264,7 @@ class Lane:
                     return None
                 if not asking.access.shows(WRITE_TOPIC, group.leader.by_id.topic):
                     return None
-                header = self._check(group, records, plain)
-                if header is None:
+                if header is None or not self._may_append(group, header, plain):
                     return None
                 groups.append(group)
                 headers.append(header)
@@ -340,24 +340,22 @@ class Lane:
             self._leaders[place, has_ids] = leader
         return leader
 
-    def _check(self, group: Group, records: memoryview, plain: PlainProduce) -> BatchHeader | None:
-        """Return the header of a batch that may be appended. None or KafkaError: it may not."""
+    def _may_append(self, group: Group, header: BatchHeader, plain: PlainProduce) -> bool:
+        """Return True if a good batch may be appended. False or KafkaError: it may not."""
         log = group.leader.log
-        header = check_client_batch(records, log.config, self._now_ms)
+        check_header(header, log.config, self._now_ms)
         if header.is_transactional or (plain.version < ZSTD_FROM and header.codec == Codec.ZSTD):
-            return None
+            return False
         if header.producer_id < 0:
-            return header
+            return True
         before = group.latest.get(header.producer_id)
         if before is None:
             # A new producer may need the room of another one; a repeat is not appended.
-            if header.producer_id not in log.producers.entries:
-                return None
-            return header if log.producers.check_client(header) is None else None
-        is_next = header.producer_epoch == before.producer_epoch and is_next_sequence(
+            is_known = header.producer_id in log.producers.entries
+            return is_known and log.producers.check_client(header) is None
+        return header.producer_epoch == before.producer_epoch and is_next_sequence(
             before.last_sequence, header.base_sequence
         )
-        return header if is_next else None
 
     def end_turn(self) -> None:
         """Append what was taken since the last call, and answer it once it counts."""

@@ -20,6 +20,7 @@ from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
+from odradek.protocol.plain_produce import Scan, scan
 
 if TYPE_CHECKING:
     from odradek.broker.tls.listener_tls import ListenerTls
@@ -60,11 +61,12 @@ class Server:
         connections_max: int,
         presence: Presence | None = None,
         offload: Offload = inline,
+        scan: Scan = scan,
         serves_brokers: bool = False,
     ) -> None:
         """`presence` counts the connections of transactional producers, if it is given.
 
-        `offload` runs what parses and builds large messages.
+        `offload` runs what parses and builds large messages, and `scan` reads plain requests.
         """
         self._network = network
         self._core = core
@@ -74,7 +76,7 @@ class Server:
         self._offload = offload
         self._serves_brokers = serves_brokers
         takes = PRODUCE.key in handlers and not serves_brokers
-        self._lane = Lane(core) if takes else None
+        self._lane = Lane(core, scan) if takes else None
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,

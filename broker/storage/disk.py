@@ -22,6 +22,7 @@ import outcome
 import trio
 
 from odradek.broker.environment.env import NO_DESCRIPTOR, Buffer, DiskUsage, FsyncEnded
+from odradek.broker.storage.fsyncs import Fsyncs, is_possible
 
 T = TypeVar("T")
 
@@ -150,13 +151,14 @@ class Threads:
 class SystemFile:
     """An open file. `close` takes effect after all reads and flushes in threads have ended."""
 
-    __slots__ = ("_fd", "_is_closing", "_threads", "_users", "path", "size")
+    __slots__ = ("_fd", "_fsyncs", "_is_closing", "_threads", "_users", "path", "size")
 
-    def __init__(self, path: str, threads: Threads) -> None:
+    def __init__(self, path: str, threads: Threads, fsyncs: Fsyncs | None) -> None:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         self.size = os.fstat(self._fd).st_size
         self._threads = threads
+        self._fsyncs = fsyncs
         self._users = 0
         self._is_closing = False
 
@@ -223,12 +225,18 @@ class SystemFile:
         await self._in_thread(partial(_sync, self._fd))
 
     def start_fsync(self, done: FsyncEnded) -> None:
-        self._threads.start(partial(_sync, self._fd), partial(self._on_fsynced, done))
+        if self._fsyncs is not None:
+            self._fsyncs.start(self._fd, partial(self._on_fsynced, done))
+        else:
+            self._threads.start(partial(_sync, self._fd), partial(self._on_outcome, done))
         self._users += 1
 
-    def _on_fsynced(self, done: FsyncEnded, result: outcome.Outcome[None]) -> None:
+    def _on_outcome(self, done: FsyncEnded, result: outcome.Outcome[None]) -> None:
+        self._on_fsynced(done, result.error if isinstance(result, outcome.Error) else None)
+
+    def _on_fsynced(self, done: FsyncEnded, error: BaseException | None) -> None:
         self._left()
-        done(result.error if isinstance(result, outcome.Error) else None)
+        done(error)
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         self._users += 1
@@ -292,10 +300,11 @@ class SystemDisk:
 
     def __init__(self) -> None:
         self._threads = Threads()
+        self._fsyncs = Fsyncs(THREADS_MAX) if is_possible() else None
         self._boot_id = _boot_id()  # read once, not for each of thousands of logs
 
     def open(self, path: str) -> SystemFile:
-        return SystemFile(path, self._threads)
+        return SystemFile(path, self._threads, self._fsyncs)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

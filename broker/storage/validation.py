@@ -46,9 +46,25 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     if len(batch) < HEADER_BYTES or batch[_MAGIC_AT] != MAGIC:
         raise _not_a_batch(batch)
     header = read_header(batch)
-    size_bytes = header.size_bytes
-    if size_bytes != len(batch):
+    if header.size_bytes != len(batch):
         raise _wrong_size(header, len(batch))
+    _check_limits(header, config)
+    if not crc_is_good(batch, header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
+    _check_fields(header)
+    _check_times(header, config, now_ms)
+    return header
+
+
+def check_header(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Check the header of a batch whose length, format and CRC are right. Raises as above."""
+    _check_limits(header, config)
+    _check_fields(header)
+    _check_times(header, config, now_ms)
+
+
+def _check_limits(header: BatchHeader, config: LogConfig) -> None:
+    size_bytes = header.size_bytes
     if header.base_offset != 0:
         raise invalid(f"its base offset is {header.base_offset}, a producer's is 0")
     if size_bytes > config.max_message_bytes:
@@ -61,14 +77,6 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size_bytes} bytes, segment.bytes is {config.segment_bytes}",
         )
-    if not crc_is_good(batch, header):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
-    _check_fields(header)
-    if config.message_timestamp_type is TimestampType.CREATE_TIME:
-        _check_time(header.base_timestamp, config, now_ms)
-        if header.max_timestamp != header.base_timestamp:
-            _check_time(header.max_timestamp, config, now_ms)
-    return header
 
 
 def _check_fields(header: BatchHeader) -> None:
@@ -91,6 +99,13 @@ def _check_fields(header: BatchHeader) -> None:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no compression type {header.codec}"
         )
+
+
+def _check_times(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+        _check_time(header.base_timestamp, config, now_ms)
+        if header.max_timestamp != header.base_timestamp:
+            _check_time(header.max_timestamp, config, now_ms)
 
 
 def _check_time(timestamp_ms: int, config: LogConfig, now_ms: int) -> None:

@@ -48,7 +48,7 @@ LANE_BUGS: Final = (
     ),
     Planted(
         bug="a batch of a fenced producer slips through in the turn of its fencing",
-        where="Lane._check",
+        where="Lane._may_append",
         old="header.producer_epoch == before.producer_epoch",
         new="True",
         tests=(f"{LANE}a_producer_that_is_fenced_in_a_turn_stores_nothing_in_that_turn",),

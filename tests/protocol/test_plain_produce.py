@@ -57,7 +57,7 @@ def frame_of(
 
 
 def as_scanned(request: Request) -> tuple[Any, ...]:
-    """What `scan` returns for a request that the generated functions have read."""
+    """What `scan` returns but for the headers, of what the generated functions have read."""
     body, version = request.body, request.version
     topics = [(name_of(topic, version), topic.partition_data) for topic in body.topic_data]
     places = [(name, data.index) for name, found in topics for data in found]
@@ -79,7 +79,7 @@ def test_a_plain_request_is_read_as_the_generated_functions_read_it(version: int
         frame = frame_of(produce(shape, version, size=size), version, client_id)
         found = scan(frame)
         assert found is not None
-        assert tuple(found) == as_scanned(SERVER.parse(frame))
+        assert tuple(found)[:-1] == as_scanned(SERVER.parse(frame))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -196,7 +196,7 @@ def test_of_a_changed_frame_both_read_the_same_or_the_hand_leaves_it(seed: int) 
             read = SERVER.parse(memoryview(frame))
         except ProtocolError as error:
             pytest.fail(f"{error}: {frame.hex()}")
-        assert tuple(found) == as_scanned(read), frame.hex()
+        assert tuple(found)[:-1] == as_scanned(read), frame.hex()
     assert plain > 200
 
 

@@ -1,0 +1,280 @@
+// The plain form of a Produce request (plain_produce.py), read at once. It decides nothing: it gives what is in the
+// bytes, or None, and is in every case equal to the functions of the same name there, which are the reference.
+//
+//     configure(PlainProduce, BatchHeader, limits)   once, before the first scan
+//     scan(frame) -> PlainProduce | None
+//
+// tests/broker/environment/test_compiled.py compares the two, also built with the address sanitizer. It is for x86-64: the check
+// sums of batches need the processor's help, otherwise the libraries that Python has are faster.
+#define Py_LIMITED_API 0x030B0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <nmmintrin.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+// The record batch, as in batch.py.
+enum {
+    HEADER_BYTES = 61,
+    LENGTH_PREFIX_BYTES = 12,
+    LENGTH_AT = 8,
+    MAGIC_AT = 16,
+    CRC_AT = 17,
+    CRC_START = 21,
+    MAGIC = 2,
+    HEADER_FIELDS = 13,
+};
+enum { PRODUCE_KEY = 0, ID_BYTES = 16, NULL_LENGTH = 0xFF, VARINT_BITS = 7, PARTS_ROOM = 64 };
+
+static struct {
+    PyObject *request, *header;  // the named tuples
+    newfunc new_tuple;
+    int version_min, version_max, flexible_from, topic_ids_from, parts_max, client_id_max, varint_bytes;
+} known;
+
+// ---- CRC-32C (Castagnoli)
+
+__attribute__((target("sse4.2"))) static uint32_t crc_of(const uint8_t *data, size_t count) {
+    uint64_t crc = 0xFFFFFFFFu;
+    for (; count >= 8; count -= 8, data += 8) {
+        uint64_t eight;
+        memcpy(&eight, data, sizeof eight);
+        crc = _mm_crc32_u64(crc, eight);
+    }
+    while (count--)
+        crc = _mm_crc32_u8((uint32_t)crc, *data++);
+    return ~(uint32_t)crc;
+}
+
+// ---- Reading: a place in a frame, which never passes its end. What would, and what is not plain, makes it bad.
+
+typedef struct {
+    const uint8_t *data;
+    Py_ssize_t at, size;
+    bool is_bad;
+} Reader;
+
+static const uint8_t *taken(Reader *reader, Py_ssize_t count) {
+    static const uint8_t nothing[16];
+    if (reader->is_bad || count > reader->size - reader->at) {
+        reader->is_bad = true;
+        return nothing;
+    }
+    const uint8_t *place = reader->data + reader->at;
+    reader->at += count;
+    return place;
+}
+
+static int64_t number_at(const uint8_t *place, int count) {
+    uint64_t found = place[0] & 0x80 ? UINT64_MAX : 0;
+    for (int i = 0; i < count; i++)
+        found = found << 8 | place[i];
+    return (int64_t)found;
+}
+
+static int byte_of(Reader *reader) { return *taken(reader, 1); }
+static int int16_of(Reader *reader) { return (int)number_at(taken(reader, 2), 2); }
+static int32_t int32_of(Reader *reader) { return (int32_t)number_at(taken(reader, 4), 4); }
+
+// An unsigned varint of few bytes.
+static int32_t varint_of(Reader *reader) {
+    int32_t found = 0;
+    for (int i = 0; i < known.varint_bytes; i++) {
+        int byte = byte_of(reader);
+        found |= (byte & 0x7F) << VARINT_BITS * i;
+        if (!(byte & 0x80))
+            return found;
+    }
+    reader->is_bad = true;
+    return 0;
+}
+
+static void expect(Reader *reader, bool is_plain) { reader->is_bad |= !is_plain; }
+
+// ---- What is found, as the named tuples
+
+// Call `tuple.__new__`, without the function in Python that a named tuple has for it. Takes over `fields`.
+static PyObject *named(PyObject *type, PyObject *fields) {
+    if (fields == NULL)
+        return NULL;
+    PyObject *arguments = PyTuple_Pack(1, fields);
+    Py_DECREF(fields);
+    if (arguments == NULL)
+        return NULL;
+    PyObject *made = known.new_tuple((PyTypeObject *)type, arguments, NULL);
+    Py_DECREF(arguments);
+    return made;
+}
+
+// The header of exactly one batch whose length, format and CRC are right; None for anything else.
+static PyObject *header_of(const uint8_t *batch, Py_ssize_t size) {
+    static const int widths[HEADER_FIELDS] = {8, 4, 4, 1, 4, 2, 4, 8, 8, 8, 2, 4, 4};
+    if (size < HEADER_BYTES || batch[MAGIC_AT] != MAGIC ||
+        number_at(batch + LENGTH_AT, 4) + LENGTH_PREFIX_BYTES != size ||
+        (uint32_t)number_at(batch + CRC_AT, 4) != crc_of(batch + CRC_START, (size_t)(size - CRC_START)))
+        Py_RETURN_NONE;
+    PyObject *fields = PyTuple_New(HEADER_FIELDS);
+    for (int i = 0, at = 0; fields != NULL && i < HEADER_FIELDS; at += widths[i++]) {
+        int64_t field = number_at(batch + at, widths[i]);
+        PyObject *value = PyLong_FromLongLong(at == CRC_AT ? (long long)(uint32_t)field : field);
+        if (value == NULL)
+            Py_CLEAR(fields);
+        else
+            PyTuple_SetItem(fields, i, value);
+    }
+    return named(known.header, fields);
+}
+
+// The lists of a request: of each part its place, its records and their header.
+typedef struct {
+    PyObject *frame, *places, *records, *headers;
+} Found;
+
+// Append to a list, and take over `item`. Returns false with a Python error.
+static bool added(PyObject *list, PyObject *item) {
+    bool is_added = item != NULL && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return is_added;
+}
+
+static bool add_part(const Found *found, PyObject *topic, int32_t index, const Reader *reader, Py_ssize_t size) {
+    return added(found->places, Py_BuildValue("(Oi)", topic, index)) &&
+           added(found->records, PySequence_GetSlice(found->frame, reader->at - size, reader->at)) &&
+           added(found->headers, header_of(reader->data + reader->at - size, size));
+}
+
+// Read the partitions of a topic. Returns false with a Python error.
+static bool read_topic(Reader *reader, const Found *found, int version, PyObject *topic) {
+    bool is_flexible = version >= known.flexible_from;
+    int32_t count = is_flexible ? byte_of(reader) - 1 : int32_of(reader);
+    expect(reader, 0 < count && count <= known.parts_max - PyList_Size(found->places));
+    for (int32_t i = 0; i < count && !reader->is_bad; i++) {
+        int32_t index = int32_of(reader);
+        int32_t size = is_flexible ? varint_of(reader) - 1 : int32_of(reader);
+        expect(reader, size >= 0);
+        taken(reader, size);
+        if (!reader->is_bad && !add_part(found, topic, index, reader, size))
+            return false;
+        if (is_flexible)
+            expect(reader, byte_of(reader) == 0);  // no tags
+    }
+    if (is_flexible)
+        expect(reader, byte_of(reader) == 0);
+    return true;
+}
+
+typedef struct {
+    const uint8_t *name;
+    Py_ssize_t size;
+} Topic;
+
+static bool read_topics(Reader *reader, const Found *found, int version) {
+    Topic topics[PARTS_ROOM];
+    bool is_flexible = version >= known.flexible_from;
+    int32_t count = is_flexible ? byte_of(reader) - 1 : int32_of(reader);
+    expect(reader, 0 < count && count <= known.parts_max);
+    for (int32_t i = 0; i < count && !reader->is_bad; i++) {
+        Topic *topic = topics + i;
+        topic->size = ID_BYTES;
+        if (!is_flexible)
+            topic->size = int16_of(reader);
+        else if (version < known.topic_ids_from) {
+            topic->size = byte_of(reader) - 1;
+            expect(reader, topic->size < 0x7F);
+        }
+        expect(reader, topic->size >= 0);
+        topic->name = taken(reader, topic->size);
+        for (int32_t j = 0; j < i && !reader->is_bad; j++)
+            expect(reader, topics[j].size != topic->size || memcmp(topics[j].name, topic->name, (size_t)topic->size));
+        if (reader->is_bad)
+            break;
+        PyObject *name = PyBytes_FromStringAndSize((const char *)topic->name, topic->size);
+        bool is_read = name != NULL && read_topic(reader, found, version, name);
+        Py_XDECREF(name);
+        if (!is_read)
+            return false;
+    }
+    if (is_flexible)
+        expect(reader, byte_of(reader) == 0);
+    expect(reader, reader->at == reader->size);
+    return true;
+}
+
+static PyObject *read_request(Reader *reader, PyObject *frame) {
+    int key = int16_of(reader), version = int16_of(reader);
+    int32_t correlation_id = int32_of(reader);
+    int client_id_bytes = int16_of(reader);
+    expect(reader, key == PRODUCE_KEY && known.version_min <= version && version <= known.version_max);
+    expect(reader, -1 <= client_id_bytes && client_id_bytes <= known.client_id_max);
+    const uint8_t *client_id = taken(reader, client_id_bytes < 0 ? 0 : client_id_bytes);
+    int empty = version >= known.flexible_from ? 0 : NULL_LENGTH;  // no tags, or the first byte of null
+    expect(reader, byte_of(reader) == empty);
+    expect(reader, byte_of(reader) == empty);  // no transactional id
+    int acks = int16_of(reader);
+    int32_t timeout_ms = int32_of(reader);
+    if (reader->is_bad)
+        Py_RETURN_NONE;
+    PyObject *request = NULL;
+    Found found = {frame, PyList_New(0), PyList_New(0), PyList_New(0)};
+    bool has_lists = found.places != NULL && found.records != NULL && found.headers != NULL;
+    if (has_lists && read_topics(reader, &found, version)) {
+        if (reader->is_bad)
+            request = Py_NewRef(Py_None);
+        else
+            request = named(known.request, Py_BuildValue("(iiy#iiOOO)", version, correlation_id,
+                                                         client_id_bytes < 0 ? NULL : (const char *)client_id,
+                                                         (Py_ssize_t)client_id_bytes, acks, timeout_ms, found.places,
+                                                         found.records, found.headers));
+    }
+    Py_XDECREF(found.places);
+    Py_XDECREF(found.records);
+    Py_XDECREF(found.headers);
+    return request;
+}
+
+static PyObject *scan(PyObject *module, PyObject *frame) {
+    (void)module;
+    Py_buffer view;
+    if (known.request == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "configure is called first");
+        return NULL;
+    }
+    if (PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Reader reader = {view.buf, 0, view.len, false};
+    PyObject *found = read_request(&reader, frame);
+    PyBuffer_Release(&view);
+    return found;
+}
+
+static PyObject *configure(PyObject *module, PyObject *arguments) {
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "OO(iiiiiii)", &known.request, &known.header, &known.version_min,
+                          &known.version_max, &known.flexible_from, &known.topic_ids_from, &known.parts_max,
+                          &known.client_id_max, &known.varint_bytes))
+        return NULL;
+    if (known.parts_max > PARTS_ROOM) {
+        known.request = NULL;
+        return PyErr_Format(PyExc_ValueError, "a request has room for %d topics here", PARTS_ROOM);
+    }
+    Py_INCREF(known.request);
+    Py_INCREF(known.header);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"configure", configure, METH_VARARGS, NULL},
+    {"scan", scan, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_bytes", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__bytes(void) {
+    if (!__builtin_cpu_supports("sse4.2")) {
+        PyErr_SetString(PyExc_ImportError, "this processor has no instruction for CRC-32C");
+        return NULL;
+    }
+    known.new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
+    return PyModule_Create(&definition);
+}
