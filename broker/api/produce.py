@@ -120,7 +120,7 @@ async def produce(
             batches.append(batch)
     producer = None
     try:
-        check_may_commit(context, request, batches)
+        await check_may_commit(context, request, batches, turns)
         producer = await check_all(
             batches,
             acks=request.acks,

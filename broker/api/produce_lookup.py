@@ -5,6 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
+from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.request_batches import Batch
 from odradek.broker.security.access import refusal
 from odradek.broker.security.rights import TOPIC, WRITE_ID, WRITE_TOPIC
@@ -73,8 +74,8 @@ def _look_up(context: RequestContext, batch: Batch, topic_id: UUID) -> None:
         batch.error = error.with_traceback(None)
 
 
-def check_may_commit(
-    context: RequestContext, request: ProduceRequest, batches: Iterable[Batch]
+async def check_may_commit(
+    context: RequestContext, request: ProduceRequest, batches: Iterable[Batch], turns: Turns
 ) -> None:
     """Raise KafkaError for transactional batches of a client that may not use the id.
 
@@ -82,5 +83,9 @@ def check_may_commit(
     batch without an id is refused with the codes that it has where there is no authoriser.
     """
     transactional_id = request.transactional_id
-    if transactional_id is not None and any(batch.is_transactional for batch in batches):
-        context.access.check(WRITE_ID, transactional_id)
+    if transactional_id is None or context.access.shows(WRITE_ID, transactional_id):
+        return
+    for batch in batches:
+        await turns.take()
+        if batch.is_transactional:
+            context.access.check(WRITE_ID, transactional_id)
