@@ -112,7 +112,7 @@ async def serve(
     began = trio.current_time()
     directory_id = await _claim(env, config, directory, address)
     metadata = await _metadata(env, config, address, directory)
-    settings = _settings(config, metadata)
+    settings = _settings(config, metadata, address)
     partitions = _partitions(env, config, directory, metadata)
     logs = await _logs(env, metadata, partitions, settings)
     coordinators = local_coordinators(env, settings, metadata, partitions)
@@ -180,9 +180,10 @@ async def _backup_points(env: Env, directory: str, partitions: Partitions) -> Ba
     return points
 
 
-def _settings(config: BrokerConfig, metadata: ClusterMetadata) -> LiveConfig:
+def _settings(config: BrokerConfig, metadata: ClusterMetadata, address: Address) -> LiveConfig:
     settings = LiveConfig(config)
     settings.take(metadata.image.broker_configs)
+    _follow_certificates(settings, address)
     settings.log_overruled()
     return settings
 
@@ -370,6 +371,14 @@ def _not_listened_on(host: str, port: int, error: BaseException) -> CannotServe:
     return CannotServe(
         f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
     )
+
+
+def _follow_certificates(settings: LiveConfig, address: Address) -> None:
+    """Pass changed certificates on to the listeners, which check them before they are kept."""
+    for tls in address.tls.values():
+        settings.check_with(tls.check)
+        settings.call_with_each(tls.follow)
+        settings.renew_with(tls.renew)
 
 
 def _follow_settings(core: Core, server: Server) -> None:

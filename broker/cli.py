@@ -93,7 +93,14 @@ def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--version", is_flag=True, expose_value=False, callback=_show_version, is_eager=True)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_show_version,
+    is_eager=True,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
     if sys.stdout is None:  # it was closed (>&-)

@@ -32,7 +32,7 @@ Differs from Kafka:
   10,000 groups may have settings of their own.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.broker.api.configs import check_is_here, check_may
@@ -42,6 +42,7 @@ from odradek.broker.api.served_api import ServedApi
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.config.changes import (
     OF_BROKERS,
+    Alter,
     Operation,
     SettingChange,
     Wording,
@@ -51,7 +52,9 @@ from odradek.broker.config.changes import (
     topic_replacement,
 )
 from odradek.broker.config.consumer_group_settings import GROUP_SETTINGS
-from odradek.broker.config.live import ALL_BROKERS
+from odradek.broker.config.live import ALL_BROKERS, LiveConfig
+from odradek.broker.config.settings import ConfigError
+from odradek.broker.config.tls import live_setting_of
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.rights import (
@@ -171,7 +174,12 @@ async def _alter(
             check_is_here(name, core.config.node_id)
             name = str(core.config.node_id)
         alter = broker_alteration(name, changes, replaces=replaces)
+        has_certificates = any(live_setting_of(change.name) for change in changes)
+        if has_certificates:
+            alter = _after_check(core.settings, alter)
         await core.broker_configs.alter(name, alter, validate_only=validate_only)
+        if has_certificates and not validate_only:
+            core.settings.renew()
     elif resource.resource_type == ResourceType.TOPIC:
         if not name:
             raise KafkaError(
@@ -191,6 +199,20 @@ async def _alter(
             f"Unknown resource type {resource.resource_type}. It is 2 for topics, 4 for brokers, "
             "32 for groups.",
         )
+
+
+def _after_check(settings: LiveConfig, alter: Alter) -> Alter:
+    """Return `alter`, which then raises KafkaError for certificates that cannot be used."""
+
+    def checked(configs: Mapping[str, str]) -> dict[str, str]:
+        changed = alter(configs)
+        try:
+            settings.check(changed)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Nothing was changed: {error}") from None
+        return changed
+
+    return checked
 
 
 SERVED: Final = (

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from odradek.broker.cluster.image import TopicImage
-from odradek.broker.config.broker import broker_settings, value_of
+from odradek.broker.config.broker import broker_settings, setting_of, value_of
 from odradek.broker.config.changes import MIN_ISR
 from odradek.broker.config.consumer_group_settings import (
     GROUP_SETTINGS,
     broker_name_of,
     group_value,
 )
-from odradek.broker.config.live import DYNAMIC, LiveConfig
+from odradek.broker.config.live import LiveConfig, is_live
 from odradek.broker.config.settings import ConfigType, Setting, text_of
 from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic, topic_value
 from odradek.protocol.apis.configs import (
@@ -59,13 +59,15 @@ def group_configs(
 
 def broker_configs(settings: LiveConfig) -> tuple[DescribeConfigsResourceResult, ...]:
     """Return every setting of the broker with the value that is in force."""
-    return tuple(_broker_config(name, settings) for name in broker_settings())
+    names = [*broker_settings(), *sorted(settings.now.own_of_listeners)]
+    return tuple(_broker_config(name, settings) for name in names)
 
 
 def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceResult:
     synonyms = _synonyms(name, settings)
     value = text_of(value_of(settings.now, name))
-    setting = broker_settings()[name]
+    setting = setting_of(name)
+    assert setting is not None, name
     return _result(
         name,
         value,
@@ -73,7 +75,7 @@ def _broker_config(name: str, settings: LiveConfig) -> DescribeConfigsResourceRe
         setting,
         synonyms,
         about=setting.documentation,
-        read_only=name not in DYNAMIC,
+        read_only=not is_live(name),
     )
 
 
@@ -92,14 +94,17 @@ def configs_of_all_brokers(settings: LiveConfig) -> tuple[DescribeConfigsResourc
 
 def _synonyms(name: str, settings: LiveConfig) -> list[tuple[str, str, ConfigSource]]:
     """Return the values of a setting of the broker, the one that counts first."""
-    default = broker_settings()[name].default
+    setting = setting_of(name)
+    assert setting is not None, name
+    default = setting.default
     given = value_of(settings.given, name)
     found = []
     if name in settings.own:
         found.append((name, settings.own[name], ConfigSource.DYNAMIC_BROKER))
     if name in settings.of_all:
         found.append((name, settings.of_all[name], ConfigSource.DYNAMIC_DEFAULT_BROKER))
-    if name in settings.given.given or given != default:
+    is_given = name in settings.given.given or name in settings.given.own_of_listeners
+    if is_given or given != default:
         found.append((name, text_of(given), ConfigSource.STATIC_BROKER))
     return [*found, (name, text_of(default), ConfigSource.DEFAULT)]
 

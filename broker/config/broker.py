@@ -28,7 +28,7 @@ from odradek.broker.config.settings import (
     string,
     words,
 )
-from odradek.broker.config.tls import tls_last
+from odradek.broker.config.tls import split_listener_name, tls_last
 from odradek.late import dataclass
 
 KIB: Final = 1024
@@ -464,7 +464,16 @@ def may_be_empty() -> frozenset[str]:
     return frozenset(name for name, it in broker_settings().items() if it.may_be_empty)
 
 
+def setting_of(name: str) -> Setting | None:
+    """Return the broker's setting of this name, also for one that a listener has for itself."""
+    own = split_listener_name(name)
+    return broker_settings().get(name if own is None else own[1])
+
+
 def value_of(config: BrokerConfig, name: str) -> Value:
     """Return the value of the setting with Kafka's name `name`."""
+    own = split_listener_name(name)
+    if own is not None:
+        return config.of_listener(*own)
     value: Value = getattr(config, name.replace(".", "_"))
     return value

@@ -9,12 +9,9 @@ from dataclasses import field
 from enum import IntEnum
 from typing import Final
 
-from odradek.broker.config.broker import (
-    BrokerConfig,
-    broker_settings,
-)
+from odradek.broker.config.broker import BrokerConfig, broker_settings, setting_of
 from odradek.broker.config.consumer_group_settings import check_group_configs
-from odradek.broker.config.live import ALL_BROKERS, DYNAMIC
+from odradek.broker.config.live import ALL_BROKERS, DYNAMIC, is_live
 from odradek.broker.config.settings import (
     ConfigError,
     ConfigType,
@@ -24,6 +21,7 @@ from odradek.broker.config.settings import (
     text_of,
 )
 from odradek.broker.config.settling import COARSER, RENAMED
+from odradek.broker.config.tls import OF_LISTENERS, live_setting_of
 from odradek.broker.config.topic import TOPIC_SETTINGS, check_topic_configs, topic_value
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -34,7 +32,16 @@ LISTED_MAX: Final = 20
 MIN_ISR: Final = "min.insync.replicas"
 STATIC: Final = frozenset((*broker_settings(), *COARSER, *RENAMED)) - DYNAMIC
 """The settings that a broker has only from its start on."""
-OF_BROKERS: Final = STATIC | DYNAMIC
+
+
+class _OfBrokers:
+    """The names of all settings that a broker may have."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (name in STATIC or setting_of(name) is not None)
+
+
+OF_BROKERS: Final = _OfBrokers()
 OF_STATE_TOPICS: Final = frozenset(
     {
         "delete.retention.ms",
@@ -201,7 +208,7 @@ def broker_alteration(
     def alter(configs: Mapping[str, str]) -> dict[str, str]:
         changed = {} if replaces else dict(configs)
         for change in changes:
-            setting = broker_settings().get(change.name)
+            setting = setting_of(change.name)
             if change.operation in (Operation.APPEND, Operation.SUBTRACT):
                 _check_known([change.name])
                 if not _is_list(setting):
@@ -247,7 +254,8 @@ def _is_list(setting: Setting | None) -> bool:
 def _check_broker_configs(broker: str, configs: Mapping[str, str], named: Iterable[str]) -> None:
     """Raise KafkaError unless all these settings of a broker can be changed while it runs."""
     given = [name for name in named if name in configs]
-    static = sorted(name for name in given if name in STATIC)
+    _check_of_listeners(broker, given)
+    static = sorted(name for name in given if name in OF_BROKERS and not is_live(name))
     if static:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -256,11 +264,13 @@ def _check_broker_configs(broker: str, configs: Mapping[str, str], named: Iterab
         )
     _check_known(given)
     for name in given:
-        setting = broker_settings()[name]
+        setting = setting_of(name)
+        assert setting is not None, name  # `_check_known`
         try:
             setting.parse(name, configs[name])
         except ConfigError as error:
-            refusal = setting.refusal(name, configs[name], error)
+            is_secret = setting.type is ConfigType.PASSWORD
+            refusal = setting.refusal(name, "[hidden]" if is_secret else configs[name], error)
             raise KafkaError(ErrorCode.INVALID_REQUEST, refusal) from None
     if broker != ALL_BROKERS and MIN_ISR in given:
         raise KafkaError(
@@ -270,9 +280,26 @@ def _check_broker_configs(broker: str, configs: Mapping[str, str], named: Iterab
         )
 
 
+def _check_of_listeners(broker: str, given: Iterable[str]) -> None:
+    """Raise KafkaError for certificates of all listeners, or of the listeners of all brokers."""
+    for name in given:
+        if broker == ALL_BROKERS and live_setting_of(name) is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot update these configs at default cluster level: [{name}]. Each broker has "
+                "a certificate of its own: change it for one broker.",
+            )
+        if name in OF_LISTENERS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "These security configs can be dynamically updated only per-listener using the "
+                f"listener prefix: [{name}]. Say listener.name.<listener>.{name}.",
+            )
+
+
 def _check_known(names: Iterable[str]) -> None:
     for name in names:
-        if name not in broker_settings():
+        if name not in OF_BROKERS:
             near = nearest_name(name, DYNAMIC)
             meant = f" Did you mean {near}?" if near else ""
             raise KafkaError(

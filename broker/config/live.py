@@ -11,8 +11,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from odradek.broker.config.broker import BrokerConfig, broker_settings, value_of
+from odradek.broker.config.broker import BrokerConfig, setting_of, value_of
 from odradek.broker.config.settings import ConfigError, Value, text_of
+from odradek.broker.config.tls import live_setting_of
 from odradek.broker.config.topic import TOPIC_SETTINGS
 from odradek.broker.config.unused import UNUSED, UNUSED_LIVE, UnusedNotes
 
@@ -61,6 +62,11 @@ DYNAMIC: Final = frozenset(
 about transactions that Kafka reads at its start or does not have."""
 
 
+def is_live(name: str) -> bool:
+    """Return True if a setting of a broker can be changed while the broker runs."""
+    return name in DYNAMIC or live_setting_of(name) is not None
+
+
 class LiveConfig:
     """The settings of one broker. `take` follows the metadata store."""
 
@@ -73,6 +79,8 @@ class LiveConfig:
         self.of_all: Configs = NO_CONFIGS
         """The changes for all brokers."""
         self._followers: list[Callable[[BrokerConfig], None]] = []
+        self._checks: list[Callable[[BrokerConfig], None]] = []
+        self._renewals: list[Callable[[], None]] = []
         self._unused = UnusedNotes()
 
     def call_with_each(self, follow: Callable[[BrokerConfig], None]) -> None:
@@ -80,11 +88,34 @@ class LiveConfig:
         self._followers.append(follow)
         follow(self.now)
 
+    def check_with(self, check: Callable[[BrokerConfig], None]) -> None:
+        """Call `check` with the settings that a change would make. It raises `ConfigError`."""
+        self._checks.append(check)
+
+    def renew_with(self, renew: Callable[[], None]) -> None:
+        """Call `renew` when a change asks for what a file of a setting has now."""
+        self._renewals.append(renew)
+
+    def renew(self) -> None:
+        """Read anew what files of settings have: a change may name the same file again."""
+        for renew in self._renewals:
+            renew()
+
+    def check(self, own: Configs) -> None:
+        """Raise `ConfigError` if a part of this broker cannot use these changes for it."""
+        for check in self._checks:
+            check(self._with({**self.of_all, **own}))
+
+    def _with(self, changes: Configs) -> BrokerConfig:
+        values, of_listeners = _values(changes)
+        own = {**self.given.own_of_listeners, **of_listeners}
+        return replace(self.given, **values, own_of_listeners=own)  # type: ignore[arg-type]
+
     def take(self, changes: Mapping[str, Configs]) -> bool:
         """Take the changes that an image has, by broker. Return True if a value is another now."""
         self.own = changes.get(str(self.given.node_id), NO_CONFIGS)
         self.of_all = changes.get(ALL_BROKERS, NO_CONFIGS)
-        now = replace(self.given, **_values({**self.of_all, **self.own}))  # type: ignore[arg-type]
+        now = self._with({**self.of_all, **self.own})
         is_other = now != self.now
         self.now = now
         self._unused.note((name, it, value_of(now, name)) for name, it in UNUSED.items())
@@ -115,15 +146,24 @@ class LiveConfig:
         )
 
 
-def _values(configs: Configs) -> dict[str, Value]:
-    """Return the values of changes, by field. One that cannot be used is logged and left out."""
-    values = {}
+def _values(configs: Configs) -> tuple[dict[str, Value], dict[str, Value]]:
+    """Return the values of changes by field, and those of listeners by name.
+
+    One that cannot be used is logged and left out.
+    """
+    values: dict[str, Value] = {}
+    of_listeners: dict[str, Value] = {}
     for name, text in configs.items():
-        if name not in DYNAMIC:  # a broker of a later version has more
+        setting = setting_of(name)
+        if setting is None or not is_live(name):  # a broker of a later version has more
             LOGGER.warning("the change of %s in the metadata store is not known here", name)
             continue
         try:
-            values[name.replace(".", "_")] = broker_settings()[name].parse(name, text)
+            value = setting.parse(name, text)
+            if live_setting_of(name) is not None:
+                of_listeners[name] = value
+            else:
+                values[name.replace(".", "_")] = value
         except ConfigError as error:
             LOGGER.warning("a change in the metadata store has no effect: %s", error)
-    return values
+    return values, of_listeners

@@ -120,6 +120,23 @@ OF_LISTENERS: Final = settings_of(TlsSettings).keys() - settings_of(RecordSettin
 """The settings that a listener may have for itself. Those of SASL belong here, too."""
 
 
+LIVE: Final = frozenset(
+    {
+        *("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password"),
+        *("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"),
+        *("ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password"),
+        "ssl.truststore.certificates",
+    }
+)
+"""The settings of one listener that can be changed while the broker runs, as in Kafka."""
+
+
+def live_setting_of(name: str) -> str | None:
+    """Return the setting of `listener.name.<listener>.<setting>` if it can be changed live."""
+    parts = split_listener_name(name)
+    return parts[1] if parts is not None and parts[1] in LIVE else None
+
+
 def own_name(listener: str, setting: str) -> str:
     """Return the name of a setting that a listener has for itself."""
     return f"{PREFIX}{listener.lower()}.{setting}"

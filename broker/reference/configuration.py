@@ -11,6 +11,7 @@ from odradek.broker.config.broker import broker_settings
 from odradek.broker.config.live import DYNAMIC
 from odradek.broker.config.settings import INT32_MAX, INT64_MAX, ConfigType, Setting, text_of
 from odradek.broker.config.settling import COARSER, RENAMED
+from odradek.broker.config.tls import LIVE
 from odradek.broker.config.topic import TOPIC_SETTINGS, about_topic
 
 INTRODUCTION: Final = """\
@@ -28,6 +29,8 @@ A setting with *live* can be changed while the broker runs, for one broker or fo
 with `odradek config set` or Kafka's `kafka-configs.sh`. The metadata store keeps the change, which
 counts before the file: first the change for this broker, then the change for all brokers. A change
 of `min.insync.replicas` is for all brokers, and counts for topics that are created afterwards.
+A setting with *listener* can be changed for one listener of one broker, under the name
+`listener.name.<listener>.<setting>` ([security.md](security.md#new-certificates)).
 """
 TOPICS: Final = """\
 ## Settings of a topic
@@ -61,7 +64,7 @@ def _broker() -> Iterator[str]:
         if setting.no_effect:
             continue
         ours = " *(ours)*" if setting.ours else ""
-        live = "yes" if name in DYNAMIC else ""
+        live = "yes" if name in DYNAMIC else "listener" if name in LIVE else ""
         yield (
             f"| `{name}`{ours} | {_default(setting)} | {_values(setting)} | {live} | "
             f"{setting.about} |"

@@ -11,8 +11,8 @@ import logging
 import ssl
 from typing import Final
 
-from odradek.broker.config.settings import ConfigError
-from odradek.broker.config.tls import TlsSettings
+from odradek.broker.config.settings import ConfigError, Value
+from odradek.broker.config.tls import OF_LISTENERS, TlsSettings
 from odradek.broker.security.principal import Principal
 from odradek.broker.tls.cipher_suites import choose
 from odradek.broker.tls.principal_names import PrincipalRules
@@ -68,16 +68,30 @@ class ListenerTls:
         return self._made.rules.principal_of(certificate)
 
     def check(self, settings: TlsSettings) -> None:
-        """Raise `ConfigError` if new connections could not use these settings."""
+        """Raise `ConfigError` if new connections could not use these settings.
+
+        It also reads the files of settings that stay: a new content may be what has changed.
+        """
         self._make_valid(settings)
 
-    def configure(self, settings: TlsSettings) -> bool:
-        """Use other settings for new connections, and return True; not if they are wrong."""
-        self._settings = settings
-        return self.reload()
+    def follow(self, settings: TlsSettings) -> None:
+        """Use other settings for new connections, unless they are wrong."""
+        if self._own(settings) != self._own(self._settings):
+            self._settings = settings
+            self.reload()
 
-    def reload(self) -> bool:
-        """Use the files of now for new connections. Return False if they are wrong."""
+    def _own(self, settings: TlsSettings) -> list[Value]:
+        return [settings.of_listener(self.name, setting) for setting in sorted(OF_LISTENERS)]
+
+    def renew(self) -> None:
+        """Use the files of now for new connections, after a change that may name them again."""
+        self.reload(says_same=False)
+
+    def reload(self, *, says_same: bool = True) -> bool:
+        """Use the files of now for new connections. Return False if they are wrong.
+
+        `says_same`: log also that nothing is new.
+        """
         try:
             made = self._make_valid(self._settings)
         except ConfigError as error:
@@ -90,6 +104,8 @@ class ListenerTls:
             return False
         is_other = made.identity != self._made.identity
         self._made = made
+        if not is_other and not says_same:
+            return True
         LOGGER.info(
             "listener %s has %s certificate, which expires at %s UTC",
             self.name,

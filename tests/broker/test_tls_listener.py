@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client.blocking import Admin
+from odradek.client.errors import Refused
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.apis.produce import (
     PRODUCE,
@@ -251,3 +253,62 @@ def _swap(secured: Secured, number: int) -> int | None:
 def _count(secured: Secured) -> int:
     log = secured.broker.log
     return log.count("has a new certificate") + log.count("keeps its certificate of before")
+
+
+@pytest.mark.slow
+def test_a_certificate_changes_by_a_request_which_a_broken_one_refuses(tmp_path: Path) -> None:
+    with service(tmp_path) as secured:
+        renewed, other = (secured.authority.signed(name) for name in ("renewed", "other"))
+        name = "listener.name.ssl.ssl.keystore.location"
+        given: dict[str, Any] = {
+            "security_protocol": "SSL",
+            "ssl_ca_location": secured.authority.file,
+        }
+        with Admin(secured.address, **given) as admin:
+            admin.alter_broker_configs(1, {name: renewed.both_file})
+            with TlsClient(secured) as client:
+                assert client.serial_number == renewed.certificate.serial_number
+            for broken, sentence in (
+                ({name: "/no/such"}, "Nothing was changed: /no/such cannot be read"),
+                ({"ssl.keystore.location": other.both_file}, "only per-listener using the"),
+                ({"listener.name.ssl.ssl.client.auth": "none"}, "Cannot update these configs dyn"),
+                ({"listener.name.ssl.ssl.nonsense": "x"}, "Unknown config name"),
+            ):
+                with pytest.raises(Refused) as refused:
+                    admin.alter_broker_configs(1, broken)
+                assert sentence in str(refused.value)
+            with pytest.raises(Refused, match="Each broker has a certificate of its own"):
+                admin.alter_cluster_configs({name: other.both_file})
+            # The same file again: its content has changed.
+            Path(renewed.both_file).write_text(other.key_pem + other.certificate_pem)
+            admin.alter_broker_configs(1, {name: str(tmp_path / "renewed.pem")})
+            with TlsClient(secured) as client:
+                assert client.serial_number == other.certificate.serial_number
+            found = admin.describe_broker_configs(1)[1]
+            assert found[name].value == str(tmp_path / "renewed.pem")
+            assert not found[name].is_read_only
+        secured.broker.restart()
+        with TlsClient(secured) as client:
+            assert client.serial_number == other.certificate.serial_number
+
+
+@pytest.mark.slow
+def test_a_password_is_in_no_answer_and_in_no_log(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    config = {
+        "ssl.keystore.location": authority.signed("broker").pkcs12_file("secret word"),
+        "ssl.keystore.password": "secret word",
+        "listener.name.ssl.ssl.key.password": "secret word",
+    }
+    with run_broker(config=config, kind=TlsBroker) as broker:
+        given: dict[str, Any] = {"security_protocol": "SSL", "ssl_ca_location": authority.file}
+        with Admin(broker.address, **given) as admin:
+            found = admin.describe_broker_configs(1)[1]
+            for name in ("ssl.keystore.password", "listener.name.ssl.ssl.key.password"):
+                assert found[name].value is None
+                assert found[name].is_sensitive
+            name = "listener.name.ssl.ssl.keystore.password"
+            with pytest.raises(Refused) as refused:
+                admin.alter_broker_configs(1, {name: "another secret word"})
+        assert "its password is another one" in str(refused.value)
+        assert "secret word" not in f"{refused.value} {broker.log} {found}"

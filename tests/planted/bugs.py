@@ -31,6 +31,7 @@ from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
 from tests.planted.serializers import SERIALIZER_BUGS
 from tests.planted.sink import SINK_BUGS
+from tests.planted.tls import TLS_BUGS
 
 BUGS: Final = (
     *COORDINATOR_BUGS,
@@ -58,6 +59,7 @@ BUGS: Final = (
     *SINK_BUGS,
     *FILE_BUGS,
     *AUTHORIZATION_BUGS,
+    *TLS_BUGS,
 )
 
 COORDINATORS: Final = (

@@ -6,15 +6,15 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
+from odradek.broker.environment import reactor
 from odradek.broker.environment.env import Connection, HandshakeFailed, OtherEnd
-from odradek.broker.environment.reactor import READ_BYTES
 from odradek.broker.environment.system import SystemNetwork
 from odradek.broker.tls.listener_tls import ListenerTls
 from tests.broker.config.configured import from_properties
@@ -23,6 +23,7 @@ from tests.certificates import Authority
 
 PATIENCE_SECONDS = 60
 RECORD_BYTES = 100
+RECORD_MAX_BYTES = 16 * 1024
 
 
 class Served:
@@ -194,8 +195,12 @@ async def test_frames_that_are_taken_never_reach_the_task(tmp_path: Path) -> Non
             assert left == [b"-three\n"]
 
 
-async def test_more_than_a_turn_may_read_is_taken_in_the_next_one(tmp_path: Path) -> None:
+async def test_more_than_a_turn_may_read_is_taken_in_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rest was decrypted already, so epoll never returned the socket again."""
+    turn_bytes = 2 * RECORD_MAX_BYTES
+    monkeypatch.setattr(reactor, "READ_BYTES", turn_bytes)
     async with served(tmp_path) as found:
         with await found.client() as client:
             connection = await found.accepted()
@@ -207,10 +212,11 @@ async def test_more_than_a_turn_may_read_is_taken_in_the_next_one(tmp_path: Path
                 return len(received), False
 
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(connection.receive_untaken, take, READ_BYTES // 2)
-                whole = b"x" * (4 * READ_BYTES + 1_000)
-                nursery.start_soon(trio.to_thread.run_sync, partial(client.sendall, whole))
-                await until(lambda: total == len(whole))
+                nursery.start_soon(connection.receive_untaken, take, turn_bytes)
+                await trio.testing.wait_all_tasks_blocked()
+                client.sendall(b"x" * 1_000)  # the end of a turn is inside of the last record
+                client.sendall(b"x" * turn_bytes)
+                await until(lambda: total == turn_bytes + 1_000)
                 nursery.cancel_scope.cancel()
 
 

@@ -149,5 +149,5 @@ def test_settings_are_checked_before_they_are_used(signed: Signed) -> None:
     wrong = settle([Given(name="ssl.keystore.location", text="/no/such")]).config
     with pytest.raises(ConfigError):
         tls.check(wrong)
-    assert not tls.configure(wrong)
+    tls.follow(wrong)
     assert tls.current() is before

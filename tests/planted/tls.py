@@ -1,0 +1,76 @@
+"""TLS: handshakes, certificates, names, and the bytes that OpenSSL keeps."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+HANDSHAKES: Final = "tests/broker/server/test_handshakes.py::test_"
+LISTENER: Final = "tests/broker/tls/test_listener_tls.py::test_"
+NAMES: Final = "tests/broker/tls/test_principal_names.py::test_"
+CONNECTION: Final = "tests/broker/environment/test_tls_connection.py::test_"
+
+TLS_BUGS: Final = (
+    Planted(
+        bug="a handshake has no time limit",
+        where="Handshakes.principal_of",
+        old="trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)",
+        new="trio.CancelScope(deadline=trio.current_time() + 360 * HANDSHAKE_SECONDS)",
+        tests=(f"{HANDSHAKES}bytes_that_trickle_do_not_renew_the_time_limit",),
+    ),
+    Planted(
+        bug="silent clients take all places of handshakes",
+        where="Handshakes.principal_of",
+        old="next(iter(self._scopes)).cancel()",
+        new="next(reversed(self._scopes)).cancel()",
+        tests=(f"{HANDSHAKES}the_oldest_of_too_many_handshakes_goes",),
+    ),
+    Planted(
+        bug="an expired certificate replaces a good one",
+        where="ListenerTls.reload",
+        old="made = self._make_valid(self._settings)",
+        new="made = self._make(self._settings)",
+        tests=(f"{LISTENER}a_broken_certificate_leaves_the_old_one_in_use",),
+    ),
+    Planted(
+        bug="a certificate that is required is only asked for",
+        where="ListenerTls._to_made",
+        old="context.verify_mode = VERIFY[wish]",
+        new="context.verify_mode = min(VERIFY[wish], ssl.CERT_OPTIONAL)",
+        tests=(f"{CONNECTION}a_client_without_the_certificate_that_is_required_reads_why",),
+    ),
+    Planted(
+        bug="clients may renegotiate",
+        where="ListenerTls._to_made",
+        old="context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET",
+        new="context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET",
+        tests=(f"{LISTENER}strangers_can_neither_renegotiate_nor_have_tickets",),
+    ),
+    Planted(
+        bug="a rule of principals matches a part of a name",
+        where="_Rule.to_name",
+        old="self.pattern.fullmatch(name) is None",
+        new="self.pattern.search(name) is None",
+        tests=(f"{NAMES}the_first_rule_that_matches_the_whole_name_counts",),
+    ),
+    Planted(
+        bug="a name has the characters that part it as they are",
+        where="principal_names._attribute",
+        old='f"\\\\{it}" if it in ESCAPED else it',
+        new="it",
+        tests=(f"{NAMES}a_name_is_written_as_java_writes_it",),
+    ),
+    Planted(
+        bug="bytes that were decrypted wait for the next ones",
+        where="TlsConnection.receive_untaken",
+        old="self._reactor is not None and not self._records.pending_bytes",
+        new="self._reactor is not None",
+        tests=(f"{CONNECTION}what_was_decrypted_is_not_forgotten_when_the_buffer_was_too_small",),
+    ),
+    Planted(
+        bug="a turn that has read as much as it may is the last of its connection",
+        where="Reactor._receive",
+        old="self._unfinished.append(descriptor)",
+        new="pass",
+        tests=(f"{CONNECTION}more_than_a_turn_may_read_is_taken_in_the_next_one",),
+    ),
+)
