@@ -15,7 +15,6 @@ An adoption that was interrupted is done again from the start; what is there alr
 
 import random
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Final
 
 import trio
@@ -48,6 +47,7 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS
 ADOPTED: Final = ".adopted"
 AT_ONCE: Final = 100
 """The keys of one write."""
+BYTES_AT_ONCE: Final = 512 * 1024
 RETRY_SECONDS: Final = 0.5
 SHOWN: Final = 3
 
@@ -230,7 +230,16 @@ def _values(found: Keys, state_min_isr: int) -> Iterator[tuple[str, bytes]]:
 
 
 async def _copy(store: MetaStore, revision: int, values: Iterator[tuple[str, bytes]]) -> None:
-    while some := dict(islice(values, AT_ONCE)):
+    some: dict[str, bytes] = {}
+    size_bytes = 0
+    for key, value in values:
+        # etcd takes requests of 1.5 MB, and the ACL entries of a resource may be 256 KiB.
+        if some and (len(some) >= AT_ONCE or size_bytes + len(value) > BYTES_AT_ONCE):
+            await _write(store, revision, some)
+            some, size_bytes = {}, 0
+        some[key] = value
+        size_bytes += len(value)
+    if some:
         await _write(store, revision, some)
 
 

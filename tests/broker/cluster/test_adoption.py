@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 import trio
@@ -44,6 +45,7 @@ def keys() -> dict[str, bytes | None]:
         CLUSTER: pack({"id": ID}),
         broker_configs_key(""): pack({"max.connections": "9"}),
         "/configs/groups/g": pack({"consumer.session.timeout.ms": "50000"}),
+        "/acls/topic/literal/t/": pack({"entries": [["User:a", "*", 3, 3]]}),
         "/ids/producer": b"3000",
         made_logs_key(NODE): pack({}),
         known_broker_key(NODE): pack({"host": "old"}),
@@ -99,6 +101,25 @@ async def test_all_that_a_broker_had_is_in_the_store_and_a_second_run_finds_it_d
     assert again.was_done
     assert again.topics == TOPICS + 1
     await check_moved(disk, store)
+
+
+async def test_no_write_is_larger_than_etcd_takes() -> None:
+    disk, store = FakeDisk(), FakeMetaStore()
+    large = {f"/acls/topic/literal/{n}/": b"x" * 200_000 for n in range(12)}
+    await stopped(disk, **large)
+    sizes = []
+    txn = store.txn
+
+    async def measured(compares: Any, puts: Any, **options: Any) -> Any:
+        sizes.append(sum(len(value or b"") for value in puts.values()))
+        return await txn(compares, puts, **options)
+
+    store.txn = measured  # type: ignore[method-assign]
+    await adopted(disk, store)
+    assert max(sizes) < 1_000_000
+    assert sum(sizes) > 12 * 200_000
+    found, _ = await store.range("/acls/topic/literal/")
+    assert len(found) == 13
 
 
 async def test_a_power_cut_at_any_operation_is_made_up_for_by_the_next_run() -> None:
