@@ -106,6 +106,13 @@ FAULT_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Figure]]]] = {
     envvar=ROUNDS_VARIABLE,
     help="Measure so often, and show medians.  [default: 3 for small, else 1]",
 )
+@click.option(
+    "--set",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A setting of our broker, as in --set log.flush=journal.",
+)
 @click.option("--quick", is_flag=True, help="Fewer and smaller rounds: to see that it works.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
 def main(
@@ -113,6 +120,7 @@ def main(
     cluster: bool,
     against: str | None,
     rounds: int | None,
+    given: Sequence[str],
     quick: bool,
     json_file: Path | None,
 ) -> None:
@@ -129,11 +137,14 @@ def main(
         raise click.UsageError("--cluster is measured --against kafka only.")
     if cluster and rounds is not None:
         raise click.UsageError("--rounds is for one node only: --cluster has rounds of its own.")
-    described = _described(against, quick, rounds)
+    if cluster and given:
+        raise click.UsageError("--set is for one node only.")
+    settings = dict(_setting(each) for each in given)
+    described = {**_described(against, quick, rounds), "settings": settings}
     if cluster:
         figures = _of_cluster(chosen, against, quick)
     else:
-        figures = _of_one_node(chosen, against, quick, rounds)
+        figures = _of_one_node(chosen, ours(settings), against, quick, rounds)
     table_rows = rows(figures, against)
     show(table_rows, against, Console(width=None if sys.stdout.isatty() else 120))
     if json_file is not None:
@@ -178,10 +189,17 @@ def _shown(found: Iterator[Figure]) -> Iterator[Figure]:
         yield figure
 
 
+def _setting(given: str) -> tuple[str, str]:
+    name, sign, value = given.partition("=")
+    if not sign:
+        raise click.UsageError(f"--set {given}: write NAME=VALUE.")
+    return name, value
+
+
 def _of_one_node(
-    chosen: list[str], against: str | None, quick: bool, rounds: int | None
+    chosen: list[str], our_target: Target, against: str | None, quick: bool, rounds: int | None
 ) -> dict[str, list[Figure]]:
-    targets = [ours(), *([other(against)] if against else [])]
+    targets = [our_target, *([other(against)] if against else [])]
     figures: dict[str, list[Figure]] = {target.name: [] for target in targets}
     try:
         for family in chosen:

@@ -238,8 +238,13 @@ def _served(nodes: Iterable[Process]) -> Iterator[str]:
             node.kill()
 
 
-def ours() -> Target:
-    return Target(name=OURS, speaks_spark_format="odradek", new_process=our_process)
+def ours(given: Mapping[str, str] | None = None) -> Target:
+    """Return our broker, with the settings given below those that a benchmark needs."""
+
+    def new_process(settings: Mapping[str, str] | None = None) -> AbstractContextManager[Process]:
+        return our_process({**(given or {}), **(settings or {})})
+
+    return Target(name=OURS, speaks_spark_format="odradek", new_process=new_process)
 
 
 def other(wanted: str) -> Target:
