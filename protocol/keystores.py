@@ -170,7 +170,9 @@ def _blocks(text: str, place: str) -> Iterable[tuple[str, bytes]]:
             letters[start : start + LINE_CHARACTERS]
             for start in range(0, len(letters), LINE_CHARACTERS)
         ]
-        written = "\n".join([f"-----BEGIN {kind}-----", *([before] if before else []), *lines])
+        written = "\n".join(
+            [f"-----BEGIN {kind}-----", *([before.rstrip("\n"), ""] if before else []), *lines]
+        )
         yield kind, f"{written}\n-----END {kind}-----\n".encode()
     if not found:
         raise KeystoreError(f"{place} has no complete PEM block: it may be half written.")

@@ -26,6 +26,7 @@ from odradek.protocol.apis.produce import (
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode
 from tests.broker.api.producing import until as asked_until
+from tests.broker.environment.test_tls_connection import client_hello
 from tests.broker.raw import RawClient
 from tests.broker.test_hangup import Service
 from tests.certificates import DAY, Authority
@@ -312,3 +313,25 @@ def test_a_password_is_in_no_answer_and_in_no_log(tmp_path: Path) -> None:
                 admin.alter_broker_configs(1, {name: "another secret word"})
         assert "its password is another one" in str(refused.value)
         assert "secret word" not in f"{refused.value} {broker.log} {found}"
+
+
+@pytest.mark.slow
+def test_silent_clients_and_clients_that_trickle_keep_no_honest_one_out(tmp_path: Path) -> None:
+    """None of them costs a thread, or a place among the connections of clients."""
+    limits = subprocess.run(
+        ["bash", "-c", "ulimit -n"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    count = 400 if limits == "unlimited" else min(400, int(limits) // 4)
+    hello = client_hello()
+    with service(tmp_path) as secured:
+        address = (secured.broker.host, secured.broker.port)
+        silent = [socket.create_connection(address, 60) for _ in range(count)]
+        try:
+            for number, sock in enumerate(silent[::4]):
+                sock.sendall(hello[: 1 + number % (len(hello) - 1)])
+            for _ in range(10):
+                with TlsClient(secured) as client:
+                    assert client.ask(API_VERSIONS, VERSION, ApiVersionsRequest()).api_keys
+        finally:
+            for sock in silent:
+                sock.close()

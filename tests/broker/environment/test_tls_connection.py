@@ -342,7 +342,7 @@ async def test_a_client_without_tls_is_told_by_an_alert(tmp_path: Path) -> None:
 async def test_a_client_that_goes_in_the_middle_of_its_handshake_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    hello = _client_hello()
+    hello = client_hello()
     async with served(tmp_path) as found:
         for some in (b"", hello[:1], hello[:50], hello):
             with found.plain() as sock:
@@ -355,7 +355,7 @@ async def test_a_client_that_goes_in_the_middle_of_its_handshake_leaves_nothing(
 
 async def test_silent_clients_and_clients_that_trickle_hold_up_nobody(tmp_path: Path) -> None:
     """A handshake that waits for its client has no thread, and there are two."""
-    hello = _client_hello()
+    hello = client_hello()
     async with served(tmp_path) as found:
         silent = [found.plain() for _ in range(100)]
         for number, sock in enumerate(silent[:50]):
@@ -368,7 +368,7 @@ async def test_silent_clients_and_clients_that_trickle_hold_up_nobody(tmp_path: 
         await until(lambda: len(found.failures) == 100)
 
 
-def _client_hello() -> bytes:
+def client_hello() -> bytes:
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     side = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with pytest.raises(ssl.SSLWantReadError):
