@@ -458,8 +458,10 @@ def _authorizer(
         is_on=is_on,
         super_users=parse_principals(config.super_users),
         allows_unknown=config.allow_everyone_if_no_acl_found,
-        table=lambda: metadata.image.acls,
-        is_current=lambda: others is None or not membership.session.has_lapsed,
+        table=lambda: metadata.newest_image.acls,
+        is_current=lambda: (
+            others is None or not (membership.session.has_lapsed or metadata.is_behind)
+        ),
     )
 
 

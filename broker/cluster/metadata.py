@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 import trio
@@ -54,6 +55,9 @@ LOGGER: Final = logging.getLogger(__name__)
 SILENCE_SECONDS: Final = 2.0
 """A watch that has not brought a revision so long after it was heard of is replaced."""
 RETRY_SECONDS: Final = 0.2
+BEHIND_SECONDS: Final = 2.0
+"""An image that lacks a known revision for longer is too old to decide what clients may do. It is
+not less, because taking the roles of a large change takes a second."""
 
 BASE64_URL: Final = str.maketrans("+/", "-_")
 
@@ -227,6 +231,8 @@ class ClusterMetadata:
         """The image whose roles are being taken; None most of the time."""
         self._heard_of = 0
         self._revision_now = 0
+        self._behind_since = inf
+        """The time since which the image lacks a revision that the store is known to have."""
         self._has_gone_back = False
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
@@ -237,6 +243,16 @@ class ClusterMetadata:
     def newest_image(self) -> ClusterImage:
         """The image, or the next one while this broker takes its roles in it."""
         return self.next_image or self.image
+
+    @property
+    def is_behind(self) -> bool:
+        """Return True if the image has lacked a known revision for a while."""
+        return trio.current_time() - self._behind_since > BEHIND_SECONDS
+
+    def note_lapse(self) -> None:
+        """Note that this broker could not hear of changes: an image that lacks some is behind."""
+        if self.newest_image.revision < self._heard_of:
+            self._behind_since = -inf
 
     async def load(self) -> None:
         """Read the whole store. Waits while it is away."""
@@ -332,6 +348,8 @@ class ClusterMetadata:
         # Shielded: half of the roles of an image would be taken otherwise, and the watch that
         # follows would begin after it.
         self.next_image = image
+        if image.revision >= self._heard_of:
+            self._behind_since = inf
         with trio.CancelScope(shield=True):
             await apply(self.image, image)
         self.image, self.next_image = image, None
@@ -366,6 +384,8 @@ class ClusterMetadata:
     def note_revision(self, revision: int) -> None:
         """Note that the store has reached a revision."""
         self._heard_of = max(self._heard_of, revision)
+        if self.newest_image.revision < self._heard_of and self._behind_since == inf:
+            self._behind_since = trio.current_time()
 
     def is_at(self, revision: int) -> None:
         """Note the revision that the store has now, as far as one of its members knows."""

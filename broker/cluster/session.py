@@ -180,6 +180,8 @@ class Session:
         if not is_ours:
             return False
         self._lease = lease
+        self._metadata.note_revision(revision)
+        self._metadata.note_lapse()
         self._kept_at = asked_at
         self.epoch = revision
         await self._metadata.wait_reached(revision)
@@ -202,7 +204,10 @@ class Session:
                 # As long as a lease lasts: by the store's clock it may go on when ours says no.
                 with trio.fail_after(self._timeout_seconds):
                     await self._check_place()
+                    was_lapsed = self.has_lapsed
                     self._metadata.is_at(await self._store.keep_lease(self._lease))
+                    if was_lapsed:
+                        self._metadata.note_lapse()
                 self._kept_at = asked_at
                 pause = max(0.0, asked_at + interval - trio.current_time())
             except LeaseExpired:

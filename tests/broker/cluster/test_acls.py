@@ -4,10 +4,12 @@ from random import Random
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.cluster.acl_keys import acl_key, pack_entries, resource_of_key
 from odradek.broker.cluster.acls import ENTRIES_MAX, ClusterAcls
 from odradek.broker.cluster.image import BrokerImage
+from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.store import broker_key, known_broker_key, pack_broker
 from odradek.broker.environment.env import Unreadable
 from odradek.broker.security.acls import (
@@ -22,7 +24,7 @@ from odradek.broker.security.acls import (
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.cluster.members import ReadMetadata, metadata_of
 from tests.drawing import given, st
-from tests.fakes.meta_store import FakeMetaStore
+from tests.fakes.meta_store import FakeMetaStore, MetaServer
 
 READ, WRITE, ALTER = AclOperation.READ, AclOperation.WRITE, AclOperation.ALTER
 
@@ -103,6 +105,33 @@ async def test_a_deletion_whose_answer_is_lost_is_made_and_tells_what_it_removed
     store.loses_answer = lambda: bool(losses and losses.pop())
     assert await acls.delete([AclFilter(name="t")]) == [[(topic("t"), alice())]]
     assert not is_allowed(metadata, "t")
+
+
+async def test_an_image_that_lacks_a_known_change_is_behind(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, other = FakeMetaStore(server := MetaServer()), FakeMetaStore(server)
+    metadata = ClusterMetadata(store)
+    await metadata.load()
+    assert not metadata.is_behind
+    other.put({acl_key(topic("t")): pack_entries([alice()])})
+    revision = (await other.range("/acls/"))[1]
+    metadata.note_revision(revision)
+    assert not metadata.is_behind
+    await trio.sleep(3)
+    assert metadata.is_behind
+    await metadata.read_anew(nothing_to_do)
+    assert metadata.image.revision >= revision
+    assert not metadata.is_behind
+    metadata.note_lapse()
+    assert not metadata.is_behind
+    metadata.note_revision(revision + 1)
+    metadata.note_lapse()
+    assert metadata.is_behind, "who could not hear of changes does not go by an old image at all"
+
+
+async def nothing_to_do(_before: object, _after: object) -> None:
+    """Take no roles."""
 
 
 async def test_an_entry_that_cannot_be_read_closes_its_resource() -> None:
