@@ -138,7 +138,7 @@ REPLICATION_BUGS: Final = (
         old="if follower.partition.log.failure is not None:",
         new="if follower.partition is None:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=2,
+        seed=8,
         fixed=reach.MUCH_BIT_ROT,
     ),
     Planted(
@@ -204,7 +204,7 @@ REPLICATION_BUGS: Final = (
             "    raise"
         ),
         tests=(f"{LOST}a_follower_counts_whose_way_into_the_set_had_a_lost_answer",),
-        seed=1,
+        seed=5,
         fixed=reach.OVERLOOKED,
     ),
     Planted(
@@ -279,7 +279,7 @@ REPLICATION_BUGS: Final = (
         old="max(target, partition.log_start_offset)",
         new="max(partition.high_watermark, partition.log_start_offset)",
         tests=(f"{REPLICAS}logs_that_parted_below_the_leaders_end_keep_what_they_share",),
-        seed=2,
+        seed=7,
         fixed=reach.ELECTIONS,
     ),
     Planted(
@@ -308,7 +308,7 @@ REPLICATION_BUGS: Final = (
             "self._end_lead()"
         ),
         tests=(f"{REPLICAS}a_position_of_an_earlier_epoch_does_not_move_the_high_watermark",),
-        seed=1,
+        seed=5,
         fixed=reach.ELECTIONS,
     ),
     Planted(
@@ -435,7 +435,7 @@ REPLICATION_BUGS: Final = (
             f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",
             f"{ADMITTED}a_leader_that_was_the_coordinator_confirms_nothing_either",
         ),
-        seed=5,
+        seed=7,
         fixed=reach.DEPOSED,
     ),
     Planted(
