@@ -54,6 +54,8 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 LOGGER: Final = logging.getLogger(__name__)
 SILENCE_SECONDS: Final = 2.0
 """A watch that has not brought a revision so long after it was heard of is replaced."""
+LOOKS: Final = 4
+"""How often a watch is looked at within that time."""
 RETRY_SECONDS: Final = 0.2
 BEHIND_SECONDS: Final = 2.0
 """An image that lacks a known revision for longer is too old to decide what clients may do. It is
@@ -231,8 +233,12 @@ class ClusterMetadata:
         """The image whose roles are being taken; None most of the time."""
         self._heard_of = 0
         self._revision_now = 0
-        self._behind_since = inf
-        """The time since which the image lacks a revision that the store is known to have."""
+        self._heard_at = inf
+        """The time at which the store was found to have the revision `_heard_of`."""
+        self._lacked = 0
+        """The oldest known revision that the image lacks; 0 if it lacks none."""
+        self._lacked_since = inf
+        """The time at which the store was found to have that one; -inf if that cannot be told."""
         self._has_gone_back = False
         self._moved = trio.Event()
         self._watch = trio.CancelScope()
@@ -246,13 +252,16 @@ class ClusterMetadata:
 
     @property
     def is_behind(self) -> bool:
-        """Return True if the image has lacked a known revision for a while."""
-        return trio.current_time() - self._behind_since > BEHIND_SECONDS
+        """Return True if the image has lacked one known revision for a while.
+
+        It may lack some revision at any time, because others write without a pause.
+        """
+        return trio.current_time() - self._lacked_since > BEHIND_SECONDS
 
     def note_lapse(self) -> None:
         """Note that this broker could not hear of changes: an image that lacks some is behind."""
         if self.newest_image.revision < self._heard_of:
-            self._behind_since = -inf
+            self._lacked, self._lacked_since = self._heard_of, -inf
 
     async def load(self) -> None:
         """Read the whole store. Waits while it is away."""
@@ -349,7 +358,9 @@ class ClusterMetadata:
         # follows would begin after it.
         self.next_image = image
         if image.revision >= self._heard_of:
-            self._behind_since = inf
+            self._lacked, self._lacked_since = 0, inf
+        elif image.revision >= self._lacked:
+            self._lacked, self._lacked_since = self._heard_of, self._heard_at
         with trio.CancelScope(shield=True):
             await apply(self.image, image)
         self.image, self.next_image = image, None
@@ -383,9 +394,10 @@ class ClusterMetadata:
 
     def note_revision(self, revision: int) -> None:
         """Note that the store has reached a revision."""
-        self._heard_of = max(self._heard_of, revision)
-        if self.newest_image.revision < self._heard_of and self._behind_since == inf:
-            self._behind_since = trio.current_time()
+        if revision > self._heard_of:
+            self._heard_of, self._heard_at = revision, trio.current_time()
+        if not self._lacked and self.newest_image.revision < self._heard_of:
+            self._lacked, self._lacked_since = self._heard_of, trio.current_time()
 
     def is_at(self, revision: int) -> None:
         """Note the revision that the store has now, as far as one of its members knows."""
@@ -400,10 +412,7 @@ class ClusterMetadata:
         while True:
             expected, shown = self._heard_of, self.image.revision
             self._revision_now = shown
-            await trio.sleep(SILENCE_SECONDS / 2)
-            if self.image.revision < expected:
-                await self._store.show_progress()
-            await trio.sleep(SILENCE_SECONDS / 2)
+            await self._await_progress()
             if self.image.revision < expected:
                 LOGGER.warning(
                     "the watch of the metadata store is silent at revision %d, and %d is known: "
@@ -415,6 +424,20 @@ class ClusterMetadata:
                 await self._check_known(expected)
             elif self._revision_now < shown:
                 await self._check_known(shown)
+
+    async def _await_progress(self) -> None:
+        """Wait for `SILENCE_SECONDS`, and ask for progress if the watch lacks a revision.
+
+        Writes of other programs need that. It happens within a second after one was heard of, so
+        that the image is not behind because of it.
+        """
+        asked = 0
+        for _ in range(LOOKS):
+            heard_of = self._heard_of
+            await trio.sleep(SILENCE_SECONDS / LOOKS)
+            if self.newest_image.revision < heard_of and asked < heard_of:
+                asked = heard_of
+                await self._store.show_progress()
 
     async def _check_known(self, known: int) -> None:
         """Take the store's revision if it is older than what is known of the store."""
@@ -431,6 +454,7 @@ class ClusterMetadata:
             known,
         )
         self._heard_of = revision
+        self._lacked = min(self._lacked, revision)
         self._has_gone_back = True
         self._watch.cancel()
         self._wake()

@@ -1,5 +1,6 @@
 """Entries that one broker changes: other brokers, other writers, and values that cannot be read."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -9,9 +10,9 @@ import trio.testing
 from odradek.broker.cluster.acl_keys import acl_key, pack_entries, resource_of_key
 from odradek.broker.cluster.acls import ENTRIES_MAX, ClusterAcls
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, known_broker_key, pack_broker
-from odradek.broker.environment.env import Unreadable
+from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
+from odradek.broker.cluster.store import broker_key, known_broker_key, pack, pack_broker
+from odradek.broker.environment.env import Unreadable, Versioned
 from odradek.broker.security.acls import (
     AclEntry,
     AclFilter,
@@ -128,6 +129,91 @@ async def test_an_image_that_lacks_a_known_change_is_behind(
     metadata.note_revision(revision + 1)
     metadata.note_lapse()
     assert metadata.is_behind, "who could not hear of changes does not go by an old image at all"
+
+
+class BusyStore(FakeMetaStore):
+    """A store that others write to while a broker reads it."""
+
+    write: Callable[[], None] = staticmethod(lambda: None)
+
+    async def range(self, prefix: str) -> tuple[dict[str, Versioned], int]:
+        found = await super().range(prefix)
+        self.write()
+        return found
+
+
+@pytest.mark.parametrize("wrong", [0, 10**6])
+async def test_an_image_that_follows_steady_writes_is_not_behind(
+    autojump_clock: trio.testing.MockClock, wrong: int
+) -> None:
+    """Each write was heard of before it came. The broker closed all clients after two seconds.
+
+    A revision `wrong` that the store never had is forgotten with the answer that named it.
+    """
+    store = BusyStore()
+    await find_cluster_id(store, Random(1))
+    metadata = ClusterMetadata(store)
+    await metadata.load()
+    taken = 0
+
+    def write() -> None:
+        store.put({"/configs/groups/g": pack({})})
+        metadata.note_revision(store.revision)
+
+    async def take(_before: object, _after: object) -> None:
+        nonlocal taken
+        taken += 1
+        write()
+        await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metadata.run, take)
+        nursery.start_soon(metadata.replace_silent_watches)
+        metadata.note_revision(wrong)
+        store.write = write
+        write()
+        write()  # from now on the image lacks the last write, which is always another one
+        await trio.sleep(2.1)
+        for _ in range(1_000):
+            await trio.sleep(0.01)
+            assert not metadata.is_behind, taken
+        assert taken > 900
+        store.silence_watches()
+        started = trio.current_time()
+        while not metadata.is_behind:
+            write()
+            await trio.sleep(0.01)
+            assert trio.current_time() - started < 2.1
+        nursery.cancel_scope.cancel()
+
+
+class SharedStore(FakeMetaStore):
+    """A store to which another program writes, so that only a mark brings its revision."""
+
+    async def show_progress(self) -> None:
+        self.put({"/.mark": b""})
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.4, 0.6, 1.1, 1.6, 1.9])
+async def test_writes_of_other_programs_to_the_same_store_do_not_leave_an_image_behind(
+    autojump_clock: trio.testing.MockClock, delay_s: float
+) -> None:
+    store = SharedStore()
+    metadata = await metadata_of(store, Random(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metadata.run, nothing_to_do)
+        nursery.start_soon(metadata.replace_silent_watches)
+        await trio.sleep(20 + delay_s)
+        store.put({"theirs": b""})
+        metadata.is_at(store.revision)  # as the answer of a lease says
+        await trio.sleep(1.01)
+        assert metadata.image.revision > store.values["theirs"].mod_revision
+        for _ in range(500):
+            store.put({"theirs": b""})
+            metadata.is_at(store.revision)
+            await trio.sleep(0.01)
+            assert not metadata.is_behind
+        nursery.cancel_scope.cancel()
 
 
 async def nothing_to_do(_before: object, _after: object) -> None:
