@@ -6,10 +6,12 @@ soon as their watch of the store brings it.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from odradek.broker.cluster.acl_keys import (
     ACLS,
+    CLOSED,
     acl_key,
     pack_entries,
     read_entries,
@@ -32,6 +34,9 @@ VALUE_MAX_BYTES: Final = 256 * 1024
 KEYS_AT_ONCE: Final = 50
 WRITE_MAX_BYTES: Final = 512 * 1024
 """The size of one write."""
+UNREADABLE: Final = (CLOSED,)
+"""Stands for stored entries that cannot be read. Entries that were stored may be equal to it, so it
+is recognised by its identity."""
 
 Binding = tuple[ResourcePattern, AclEntry]
 Acls = Mapping[ResourcePattern, Sequence[AclEntry]]
@@ -67,8 +72,8 @@ class ClusterAcls:
     async def create(self, bindings: Sequence[Binding]) -> None:
         """Add entries; one that is there stays. They count on return, on this broker.
 
-        Raises KafkaError: there would be too many, a broker would not enforce them, or the store
-        refuses.
+        Raises KafkaError: there would be too many, those of a pattern cannot be read, a broker
+        would not enforce them, or the store refuses.
         """
         self.check_all_know()
         added: dict[ResourcePattern, dict[AclEntry, None]] = {}
@@ -80,6 +85,8 @@ class ClusterAcls:
             for resource, entries in added.items():
                 await turns.take(1 + len(entries))
                 before = acls.get(resource, ())
+                if before is UNREADABLE:
+                    raise _unreadable(resource)
                 after = tuple(dict.fromkeys((*before, *entries)))
                 if len(after) != len(before):
                     changed[resource] = after
@@ -97,7 +104,8 @@ class ClusterAcls:
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Binding]]:
         """Remove what filters select, and return of each what it has selected. Raises KafkaError.
 
-        They do not count any more on return, on this broker.
+        They do not count any more on return, on this broker. Entries that cannot be read are shown
+        as `CLOSED`, and a filter that selects it removes them.
         """
         deleted: list[dict[Binding, None]] = [{} for _ in filters]
 
@@ -145,15 +153,26 @@ class ClusterAcls:
 
 
 async def _read(found: Mapping[str, Versioned], turns: Turns) -> Acls:
-    """Return the entries in the range `/acls/`. What cannot be read is left out."""
-    acls = {}
+    """Return the entries in the range `/acls/`. Keys of no resource are left out."""
+    acls: dict[ResourcePattern, Sequence[AclEntry]] = {}
     for key, stored in found.items():
         await turns.take()
-        try:
-            acls[resource_of_key(key)] = read_entries(key, stored)
-        except Unreadable:
-            continue
+        with suppress(Unreadable):
+            resource = resource_of_key(key)
+            # A change must not take the place of entries that may deny.
+            acls[resource] = UNREADABLE
+            acls[resource] = read_entries(key, stored)
     return acls
+
+
+def _unreadable(resource: ResourcePattern) -> KafkaError:
+    return KafkaError(
+        ErrorCode.POLICY_VIOLATION,
+        f"This broker cannot read the ACL entries of the {resource.pattern.name} pattern "
+        f"{resource.name!r} of type {resource.kind.name}: a later version wrote them, or they are "
+        "damaged. They deny everything. Upgrade this broker, or remove the entry that denies ALL "
+        "to User:* and add all entries of the pattern anew.",
+    )
 
 
 def _unchanged_since(key: str, found: Mapping[str, Versioned]) -> Compare:

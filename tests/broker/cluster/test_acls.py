@@ -7,7 +7,14 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.cluster.acl_keys import acl_key, pack_entries, resource_of_key
+from odradek.broker.cluster.acl_keys import (
+    CLOSED,
+    EVERY_RESOURCE,
+    acl_key,
+    closing_puts,
+    pack_entries,
+    resource_of_key,
+)
 from odradek.broker.cluster.acls import ENTRIES_MAX, ClusterAcls
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
@@ -231,6 +238,44 @@ async def test_an_entry_that_cannot_be_read_closes_its_resource() -> None:
     assert is_allowed(metadata, "u")
     # and so it is for a broker that starts with it
     assert not is_allowed(await metadata_of(store, Random(2)), "t")
+
+
+@pytest.mark.parametrize("value", [b"\xc1", pack({"entries": [["User:bob", "*", 99, 2]]})])
+async def test_an_entry_does_not_open_what_is_closed_by_others_that_cannot_be_read(
+    value: bytes,
+) -> None:
+    """A new entry took the place of those of a later version, among which one denied."""
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    key = acl_key(topic("t"))
+    store.put({key: value})
+    await metadata.wait_reached(store.revision)
+    with pytest.raises(
+        KafkaError, match="cannot read the ACL entries of the LITERAL pattern 't'"
+    ) as (found):
+        await acls.create([(topic("u"), alice()), (topic("t"), alice())])
+    assert found.value.code is ErrorCode.POLICY_VIOLATION
+    assert not is_allowed(metadata, "t")
+    assert await acls.delete([AclFilter(name="t", principal="User:bob")]) == [[]]
+    assert store.values[key].value == value
+    removed = await acls.delete([AclFilter(name="t", operation=AclOperation.ALL)])
+    assert removed == [[(topic("t"), CLOSED)]]
+    assert key not in store.values
+    await acls.create([(topic("t"), alice())])
+    assert is_allowed(metadata, "t")
+
+
+async def test_entries_that_close_a_rebuilt_cluster_are_ordinary_ones() -> None:
+    store = FakeMetaStore()
+    metadata = await metadata_of(store, Random(1))
+    acls = ClusterAcls(store, metadata)
+    store.put(closing_puts())
+    await metadata.wait_reached(store.revision)
+    await acls.create([(EVERY_RESOURCE[0], alice())])
+    assert not is_allowed(metadata, "t")
+    await acls.delete([AclFilter(principal="User:*")])
+    assert is_allowed(metadata, "t")
 
 
 @pytest.mark.parametrize("is_away", [False, True])
