@@ -8,6 +8,7 @@ them, the package is built without them, and `odradek --version` says so.
 """
 
 import shutil
+import sysconfig
 
 from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
@@ -19,18 +20,24 @@ class CleanBuild(build_py):
         super().run()
 
 
-STABLE_ABI = {"optional": True, "py_limited_api": True, "extra_compile_args": ["-O2"]}
+# A Python without the interpreter's lock has no stable ABI.
+HAS_STABLE_ABI = not sysconfig.get_config_var("Py_GIL_DISABLED")
+OPTIONAL = {
+    "optional": True,
+    "py_limited_api": HAS_STABLE_ABI,
+    "extra_compile_args": ["-O2"],
+}
 
 setup(
     cmdclass={"build_py": CleanBuild},
     ext_modules=[
-        Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **STABLE_ABI),
+        Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **OPTIONAL),
         Extension(
             "odradek.broker.storage._fsyncs",
             ["broker/storage/_fsyncs.c"],
             extra_link_args=["-pthread"],
-            **STABLE_ABI,
+            **OPTIONAL,
         ),
     ],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if HAS_STABLE_ABI else {},
 )

@@ -304,7 +304,7 @@ async def _wait_for_signal(
                 if not tls:
                     LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
                 for each in tls:
-                    await trio.to_thread.run_sync(each.reload)
+                    each.reload()  # in the loop, as other changes of its settings are made
                 continue
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()

@@ -250,16 +250,15 @@ static PyObject *scan(PyObject *module, PyObject *frame) {
 
 static PyObject *configure(PyObject *module, PyObject *arguments) {
     (void)module;
-    if (!PyArg_ParseTuple(arguments, "OO(iiiiiii)", &known.request, &known.header, &known.version_min,
-                          &known.version_max, &known.flexible_from, &known.topic_ids_from, &known.parts_max,
-                          &known.client_id_max, &known.varint_bytes))
+    PyObject *request, *header;
+    if (!PyArg_ParseTuple(arguments, "OO(iiiiiii)", &request, &header, &known.version_min, &known.version_max,
+                          &known.flexible_from, &known.topic_ids_from, &known.parts_max, &known.client_id_max,
+                          &known.varint_bytes))
         return NULL;
-    if (known.parts_max > PARTS_ROOM) {
-        known.request = NULL;
+    if (known.parts_max > PARTS_ROOM)
         return PyErr_Format(PyExc_ValueError, "a request has room for %d topics here", PARTS_ROOM);
-    }
-    Py_INCREF(known.request);
-    Py_INCREF(known.header);
+    known.request = Py_NewRef(request);
+    known.header = Py_NewRef(header);
     Py_RETURN_NONE;
 }
 

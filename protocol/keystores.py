@@ -238,6 +238,17 @@ def _identity_of_pkcs12(content: bytes, place: str, password: str) -> CertifiedK
 
 def _checked(key: Any, certificates: Sequence["Certificate"], place: str) -> CertifiedKey:
     """Return the identity, if the key is that of a certificate. Raises `KeystoreError`."""
+    try:
+        return _identity_of(key, certificates, place)
+    except KeystoreError:
+        raise
+    except Exception as error:  # a part of a certificate is read only when it is asked for
+        raise KeystoreError(
+            f"{place} has a certificate that cannot be read ({error}); its names may not be UTF-8."
+        ) from None
+
+
+def _identity_of(key: Any, certificates: Sequence["Certificate"], place: str) -> CertifiedKey:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     own = next((each for each in certificates if each.public_key() == key.public_key()), None)

@@ -152,3 +152,12 @@ def _host(text: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(text))
     except ValueError:
         return x509.DNSName(text)
+
+
+def in_latin_1(der: bytes, text: bytes, other: bytes) -> bytes:
+    """Return a certificate in which a text is another one of that length, as a TeletexString."""
+    utf8, teletex = b"\x0c", b"\x14"
+    length = bytes([len(text)])
+    assert len(other) == len(text)
+    assert utf8 + length + text in der
+    return der.replace(utf8 + length + text, teletex + length + other)

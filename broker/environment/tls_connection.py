@@ -94,6 +94,9 @@ class TlsConnection:
             self._socket = sock
             while not await trio.to_thread.run_sync(_has_agreed, sock, limiter=self._threads):
                 await trio.lowlevel.wait_readable(sock)
+        except RuntimeError as error:
+            await self._linger()
+            raise HandshakeFailed(f"its TLS handshake has no thread ({error})") from error
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             failure = error if isinstance(error, OSError) else OSError(str(error))
             await self._linger()

@@ -57,6 +57,10 @@ class Handshakes:
         except HandshakeFailed as error:
             why = str(error)
             cause = f"{why.partition('(')[0]}"
+        except Exception:
+            # Of one connection, as in `connection.py`: the listener and its other clients go on.
+            LOGGER.exception("a bug in the broker: the handshake of %s failed", stream.peer)
+            why = "of that error"
         finally:
             del self._scopes[scope]
         LOGGER.info(

@@ -37,7 +37,7 @@ class Fsyncs:
         self._pool = _fsyncs.pool(threads)
         self._event = _fsyncs.event(self._pool)
         self._tokens = itertools.count()
-        self._begun: dict[int, Ended] = {}
+        self._begun: dict[int, Ended | None] = {}
         self._queue: deque[tuple[int, Ended]] = deque()
         self._loop: trio.lowlevel.TrioToken | None = None
 
@@ -50,6 +50,7 @@ class Fsyncs:
         if self._loop is not loop:
             self._loop = loop
             self._queue.clear()  # their loop has ended
+            self._begun = dict.fromkeys(self._begun)
             trio.lowlevel.spawn_system_task(self._listen)
         if len(self._begun) < ROOM:
             self._begin(file_descriptor, done)

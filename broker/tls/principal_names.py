@@ -114,11 +114,20 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
 
 
 def distinguished_name(certificate: bytes) -> str:
-    """Return the name of the subject of a certificate in DER, as Java writes it."""
+    """Return the name of the subject of a certificate in DER, as Java writes it.
+
+    Raises `HandshakeFailed` for a name that the library cannot read, though OpenSSL has taken the
+    certificate: one in Latin-1 whose tag says that it is ASCII, say.
+    """
     from cryptography import x509
 
-    subject = x509.load_der_x509_certificate(certificate).subject
-    return ",".join("+".join(map(_attribute, rdn)) for rdn in reversed(subject.rdns))
+    try:
+        subject = x509.load_der_x509_certificate(certificate).subject
+        return ",".join("+".join(map(_attribute, rdn)) for rdn in reversed(subject.rdns))
+    except Exception as error:  # the library has a class of its own for some of them
+        raise HandshakeFailed(
+            f"its certificate has a name that cannot be read ({error}); use UTF-8 in it"
+        ) from None
 
 
 def _attribute(attribute: "NameAttribute[Any]") -> str:

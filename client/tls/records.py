@@ -17,6 +17,8 @@ from odradek.protocol.schema import Buffer
 
 RECORD_BYTES: Final = 16 * 1024
 """The most bytes of a record. Smaller parts are joined, larger ones are sent as they are."""
+RECORDS_AT_ONCE: Final = 64
+"""The records that a call receives, so that a peer whose records have a byte holds nobody up."""
 
 
 class TlsRecords:
@@ -36,13 +38,14 @@ class TlsRecords:
     def recv_into(self, buffer: memoryview) -> int:
         """Receive until `buffer` is full or nothing is left. Return the bytes; 0 at the end.
 
-        So a result smaller than `buffer` means that the next call would block. Raises
-        BlockingIOError if nothing is there, and OSError.
+        A result smaller than `buffer` means that OpenSSL has no more: what has arrived since then,
+        or was left after `RECORDS_AT_ONCE`, makes the socket readable. Raises BlockingIOError if
+        nothing is there, and OSError.
         """
         if self._has_ended:
             return 0
         received, size = self._socket.recv_into, len(buffer)
-        filled = 0
+        filled = records = 0
         try:
             while filled < size:
                 count = received(buffer[filled:] if filled else buffer)
@@ -50,6 +53,9 @@ class TlsRecords:
                     self._note_end(is_first=not filled)
                     break
                 filled += count
+                records += 1
+                if records >= RECORDS_AT_ONCE and not self._socket.pending():
+                    break
         except ssl.SSLWantReadError:
             if not filled:
                 raise BlockingIOError from None

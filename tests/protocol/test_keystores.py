@@ -2,6 +2,7 @@
 
 import datetime
 import shutil
+import ssl
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from odradek.protocol.keystores import KeystoreError, Stores, authorities_from, identity_from
-from tests.certificates import Authority, Signed
+from tests.certificates import Authority, Signed, in_latin_1
 
 PASSWORD = "not 1234"
 
@@ -201,3 +202,12 @@ def test_a_certificate_counts_between_two_moments(authority: Authority) -> None:
     assert why(-1, 1) == ""
     assert "the certificate has expired at" in why(-2, -1)
     assert "the certificate counts from" in why(1, 2)
+
+
+def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_in_a_sentence(
+    signed: Signed,
+) -> None:
+    odd = in_latin_1(signed.der, b"broker", b"br\xf6ker")
+    pem = ssl.DER_cert_to_PEM_cert(odd)
+    with pytest.raises(KeystoreError, match="has a certificate that cannot be read"):
+        identity_from(Stores(key=signed.key_pem, certificates=pem), read)

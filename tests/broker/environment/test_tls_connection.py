@@ -17,6 +17,7 @@ from odradek.broker.environment import reactor
 from odradek.broker.environment.env import Connection, HandshakeFailed, OtherEnd
 from odradek.broker.environment.system import SystemNetwork
 from odradek.broker.tls.listener_tls import ListenerTls
+from odradek.client.tls.records import RECORDS_AT_ONCE
 from tests.broker.config.configured import from_properties
 from tests.broker.environment.test_system import receive
 from tests.certificates import Authority
@@ -374,3 +375,39 @@ def client_hello() -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         side.do_handshake()
     return outgoing.read()
+
+
+async def test_records_of_a_byte_are_received_in_portions(tmp_path: Path) -> None:
+    """One call received 64 KiB of them in 0.16 s, in which no other client was served."""
+    sent = 5 * RECORDS_AT_ONCE + 1
+    async with served(tmp_path) as found:
+        with await found.client() as client:
+            connection = await found.accepted()
+            for _ in range(sent):
+                client.sendall(b"x")
+            received, calls = 0, 0
+            while received < sent:
+                count = await connection.receive_into(memoryview(bytearray(RECORD_MAX_BYTES)))
+                assert 0 < count <= RECORDS_AT_ONCE
+                received += count
+                calls += 1
+            assert calls >= 6
+
+
+async def test_a_handshake_for_which_no_thread_can_start_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the listener, and the broker with it."""
+
+    async def cannot_start(*_: Any, **__: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("can't start new thread")
+
+    async with served(tmp_path) as found:
+        with monkeypatch.context() as patched, found.plain() as client:
+            patched.setattr(trio.to_thread, "run_sync", cannot_start)
+            client.sendall(b"\x16")
+            await until(lambda: bool(found.failures))
+        assert "can't start new thread" in found.failures[0]
+        with await found.client():
+            await found.accepted()

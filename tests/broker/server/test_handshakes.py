@@ -22,6 +22,8 @@ class FakeTls:
     def principal_of(self, certificate: bytes | None) -> Principal:
         if certificate == b"stranger":
             raise NoRule("no rule matches")
+        if certificate == b"broken":
+            raise ValueError("no such field")
         return ALICE if certificate else ANONYMOUS
 
 
@@ -109,3 +111,12 @@ async def test_the_oldest_of_too_many_handshakes_goes(
         assert await handshakes.principal_of(Shows(b"alice"), TLS) == ALICE
         handshakes.end_all()
     assert handshakes.count == 0
+
+
+async def test_an_error_of_ours_ends_one_connection_and_not_the_listener(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A certificate that the library could not read ended the broker."""
+    assert await Handshakes(100).principal_of(Shows(b"broken"), TLS) is None
+    assert "a bug in the broker: the handshake of client:1 failed" in caplog.text
+    assert "no such field" in caplog.text

@@ -116,7 +116,8 @@ def test_the_next_loop_hears_of_its_own_fsyncs_only(tmp_path: Path) -> None:
     second: list[BaseException | None] = []
 
     async def start_and_leave() -> None:
-        flushes.start(descriptor, first.append)
+        for _ in range(MANY):
+            flushes.start(descriptor, first.append)
 
     async def start_and_wait() -> None:
         ends = Ends()
@@ -130,6 +131,7 @@ def test_the_next_loop_hears_of_its_own_fsyncs_only(tmp_path: Path) -> None:
     finally:
         os.close(descriptor)
     assert second == [None]
+    assert first == [], "called in a loop that had not started it"
 
 
 def test_threads_and_descriptors_end_with_the_loop(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from odradek.broker.config.settings import ConfigError
+from odradek.broker.environment.env import HandshakeFailed
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.tls.principal_names import NoRule, PrincipalRules, distinguished_name
-from tests.certificates import Authority
+from tests.certificates import Authority, in_latin_1
 
 Part = tuple[x509.ObjectIdentifier, str]
 NAME = """
@@ -131,3 +132,11 @@ def test_a_client_without_a_certificate_is_anonymous(tmp_path: Path) -> None:
     assert rules.principal_of(None) == ANONYMOUS
     alice = Authority(tmp_path).signed("alice")
     assert rules.principal_of(alice.der) == Principal("User", "CN=alice,O=Test")
+
+
+def test_a_name_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """OpenSSL takes a name in Latin-1 as TeletexString, and the library of the names does not."""
+    certificate = Authority(tmp_path).signed("Mxller").der
+    odd = in_latin_1(certificate, b"Mxller", b"M\xfcller")
+    with pytest.raises(HandshakeFailed, match="its certificate has a name that cannot be read"):
+        distinguished_name(odd)
