@@ -76,6 +76,9 @@ async def _expect(context: RequestContext, request: DescribeProducersRequest, tu
             if where not in seen:
                 seen.add(where)
                 item_count += 1
+                # What is refused has one size, whatever is stored.
+                if not context.access.shows(READ_TOPIC, topic.name):
+                    continue
                 with suppress(KafkaError):
                     item_count += len(context.core.partitions.leader(*where).log.producers.entries)
     await context.expect(item_count)

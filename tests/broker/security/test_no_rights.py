@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.api import APIS
+from odradek.broker.api.context import RequestContext
 from odradek.protocol.api import Api
 from odradek.protocol.apis.configs import (
     INCREMENTAL_ALTER_CONFIGS,
@@ -15,14 +16,36 @@ from odradek.protocol.apis.configs import (
     IncrementalAlterConfigsResource,
 )
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
-from odradek.protocol.apis.group import JOIN_GROUP, JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.protocol.apis.group import (
+    DESCRIBE_GROUPS,
+    JOIN_GROUP,
+    DescribeGroupsRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+)
 from odradek.protocol.apis.group_offsets import (
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from odradek.protocol.apis.produce import (
+    PRODUCE,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
 )
 from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTopicsRequest
+from odradek.protocol.apis.transactions import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    DescribeProducersRequest,
+    DescribeProducersTopicRequest,
+    DescribeTransactionsRequest,
+)
 from odradek.protocol.apis.txn import (
     ADD_PARTITIONS_TO_TXN,
     INIT_PRODUCER_ID,
@@ -30,12 +53,15 @@ from odradek.protocol.apis.txn import (
     AddPartitionsToTxnTopic,
     InitProducerIdRequest,
 )
+from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.schema import FieldType
 from tests.broker.samples import sample
 from tests.broker.security.secured import Asker, Secured, secured
 
 HUSH: Final = "hush"
 """The name of the topic, the group and the transactional id."""
+HUSH_OFFSETS: Final = "hush-offsets"
+"""The name of a group with an offset."""
 QUIET: Final = b"quiet"
 """What begins all that is known of their users."""
 
@@ -64,7 +90,7 @@ async def make_secrets(broker: Secured) -> tuple[UUID, Asker]:
         OFFSET_COMMIT,
         8,
         OffsetCommitRequest(
-            group_id="hush-offsets",
+            group_id=HUSH_OFFSETS,
             generation_id_or_member_epoch=-1,
             member_id="",
             topics=(
@@ -192,6 +218,73 @@ async def test_no_answer_has_a_name_or_a_host(key: int) -> None:
                     continue
                 assert not [each for each in hidden if each in frame], (version, message)
                 nobody.client.half_close()
+
+
+async def write(owner: Asker) -> None:
+    """Write a record to the topic with an idempotent producer."""
+    made = await owner.ask(
+        INIT_PRODUCER_ID, 4, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    )
+    batch = encode_batch(
+        [Record(key=None, value=b"v")],
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        base_sequence=0,
+    )
+    data = PartitionProduceData(index=0, records=bytes(batch))
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=10_000,
+        topic_data=(TopicProduceData(name=HUSH, partition_data=(data,)),),
+    )
+    written = await owner.ask(PRODUCE, 9, request)
+    assert written.responses[0].partition_responses[0].error_code == 0
+
+
+REFUSED: Final = (
+    (OFFSET_FETCH, 7, OffsetFetchRequest(group_id=HUSH_OFFSETS, topics=None)),
+    (
+        OFFSET_FETCH,
+        8,
+        OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=HUSH_OFFSETS, topics=None),)),
+    ),
+    (DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=(HUSH,))),
+    (DESCRIBE_TRANSACTIONS, 0, DescribeTransactionsRequest(transactional_ids=(HUSH,))),
+    (
+        DESCRIBE_PRODUCERS,
+        0,
+        DescribeProducersRequest(
+            topics=(DescribeProducersTopicRequest(name=HUSH, partition_indexes=(0,)),)
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "wanted"), REFUSED, ids=[f"{api.name}-{v}" for api, v, _ in REFUSED]
+)
+async def test_the_memory_that_a_refusal_waits_for_does_not_show_what_is_stored(
+    monkeypatch: pytest.MonkeyPatch, api: Api[Any, Any], version: int, wanted: Any
+) -> None:
+    """A large group closed the connection of a client that may not know of it, or delayed it."""
+    counts: list[tuple[int, int]] = []
+
+    async def expect(_context: RequestContext, items: int, *, extra_bytes: int = 0) -> None:
+        counts.append((items, extra_bytes))
+
+    monkeypatch.setattr(RequestContext, "expect", expect)
+    async with secured() as broker:
+        _, owner = await make_secrets(broker)
+        await write(owner)
+        counts.clear()
+        await owner.ask(api, version, wanted)
+        items = sum(count for count, _ in counts)
+        assert items > 1, "there is something to hide"
+        broker.switch_on()
+        counts.clear()
+        await broker.connect().ask(api, version, wanted)
+        assert sum(count for count, _ in counts) == 1
+        assert not any(extra_bytes for _, extra_bytes in counts)
 
 
 async def test_records_are_not_fetched_by_the_id_of_a_topic() -> None:
