@@ -22,6 +22,8 @@ LOGGER: Final = logging.getLogger("odradek.authorizer")
 
 DECISIONS_MAX: Final = 1_000
 """The most decisions that are remembered for a principal at a host."""
+REMEMBERED_CHARACTERS: Final = 249
+"""The length of the longest name, which a topic may have, whose decisions are remembered."""
 REFUSALS: Final = {
     ResourceKind.TOPIC: (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     ResourceKind.GROUP: (ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
@@ -126,7 +128,10 @@ class LimitedAccess(Access):
         known = decisions.get(question)
         if known is None:
             decision = self._authorizer.decide(self.principal, self.host, right, name)
-            known = decisions[question] = decision.is_allowed
+            known = decision.is_allowed
+            # A client may send any number of long names, of which none is that of a topic.
+            if len(name) <= REMEMBERED_CHARACTERS:
+                decisions[question] = known
         return known
 
     def allows(self, right: Right, name: str) -> bool:

@@ -131,6 +131,25 @@ def test_what_is_remembered_is_bounded() -> None:
     assert 0 < len(decisions) <= 1_000
 
 
+def test_long_names_that_clients_choose_are_not_remembered() -> None:
+    """A name may have 32,767 characters: those of 1,000 questions stayed in memory."""
+    access = Kept().access()
+    assert not access.shows(READ_TOPIC, "t" * 249)
+    for number in range(100):
+        assert not access.shows(READ_TOPIC, f"{'t' * 247}{number:03d}")
+    decisions = access._decisions  # type: ignore[attr-defined]
+    assert list(decisions) == [(READ_TOPIC, "t" * 249)]
+
+
+def test_a_long_name_is_decided_each_time() -> None:
+    name = "t" * 1_000
+    kept = Kept(with_entry(AclOperation.READ, name=name))
+    access = kept.access()
+    assert access.allows(READ_TOPIC, name)
+    assert access.allows(READ_TOPIC, name)
+    assert not access.allows(WRITE_TOPIC, name)
+
+
 def test_connections_of_one_principal_share_their_decisions() -> None:
     kept = Kept()
     assert kept.access() is kept.access()
