@@ -70,7 +70,11 @@ def resource_options(command: Callable[P, R]) -> Callable[P, R]:
 def filter_options(command: Callable[P, R]) -> Callable[P, R]:
     """Add the options that entries are chosen by."""
     for option in (
-        click.option("--host", metavar="ADDRESS", help="Only entries for this host, or for *."),
+        click.option(
+            "--host",
+            metavar="ADDRESS",
+            help="Only entries whose host is exactly this; * for those of every host.",
+        ),
         click.option("--operation", type=OPERATION, help="Only entries for this operation."),
         click.option("--principal", metavar="USER", help="Only entries for it, as User:alice."),
         click.option(
@@ -199,7 +203,8 @@ def remove(
         "operation": operation,
         "host": host,
     }
-    if all(value in (None, "any") for value in chosen.values()):
+    # A pattern alone chooses nearly everything.
+    if all(value is None for option, value in chosen.items() if option != "pattern"):
         raise click.UsageError("Choose entries by a resource, a principal, an operation or a host.")
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         found = admin.describe_acls(**chosen)

@@ -112,11 +112,30 @@ def test_an_entry_that_can_never_count_is_marked(run: Run) -> None:
     assert "never counts: principals are User:NAME" in listed
 
 
+def test_a_host_chooses_the_entries_that_name_it(run: Run) -> None:
+    """The help said that an address chooses the entries for every host, too."""
+    topic = name_of("topic")
+    for host in ("10.0.0.8", "*"):
+        run.said(
+            *("acl", "add", "--topic", topic, "--principal", ALICE, "--operation", "read"),
+            *("--host", host),
+        )
+    for host in ("10.0.0.8", "*"):
+        listed = lines(run.said("acl", "list", "--topic", topic, "--host", host, "--json"))
+        assert [each["host"] for each in listed] == [host]
+    shown = " ".join(run.said("acl", "list", "--help").split())
+    assert "Only entries whose host is exactly this; * for those of every host." in shown
+
+
 def test_what_a_command_lacks_is_said(run: Run) -> None:
     add = ("acl", "add", "--principal", ALICE, "--operation", "read")
     assert "Name one of --topic and --group" in run(*add).output
     assert "Name one of" in run(*add, "--topic", "t", "--group", "g").output
     assert "Choose entries by" in run("acl", "remove", "--yes").output
+    for pattern in ("any", "match", "literal", "prefixed"):
+        refused = run("acl", "remove", "--pattern", pattern, "--yes")
+        assert refused.exit_code == 2
+        assert "Choose entries by" in refused.output
     wrong = run("acl", "add", "--topic", "t", "--principal", "alice", "--operation", "read")
     assert "has the form User:NAME" in wrong.output
 
