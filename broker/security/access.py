@@ -120,7 +120,8 @@ class LimitedAccess(Access):
 
     @property
     def rights(self) -> object:
-        return self._authorizer.table
+        # What is idle (a fetch session, a group) keeps this, and should not keep an old table.
+        return self._authorizer.table.identity
 
     def shows(self, right: Right, name: str = CLUSTER_NAME) -> bool:
         decisions = self._current_decisions()

@@ -87,9 +87,11 @@ class AclDecision:
 class AclTable:
     """The entries of all patterns. It is immutable."""
 
-    __slots__ = ("_prefix_lengths", "of")
+    __slots__ = ("_prefix_lengths", "identity", "of")
 
     def __init__(self, of: Mapping[ResourcePattern, ResourceAcls]) -> None:
+        self.identity = object()
+        """Stands for the table where it is compared later, without keeping its entries."""
         self.of = MappingProxyType(of)
         lengths: dict[ResourceKind, set[int]] = {}
         for resource in of:

@@ -1,5 +1,6 @@
 """What the client of a connection may do, and how long a decision counts."""
 
+import gc
 import logging
 
 import pytest
@@ -129,6 +130,16 @@ def test_what_is_remembered_is_bounded() -> None:
         assert not access.shows(READ_TOPIC, f"t{number}")
     decisions = access._decisions  # type: ignore[attr-defined]
     assert 0 < len(decisions) <= 1_000
+
+
+def test_rights_are_other_ones_for_other_entries_and_do_not_keep_the_old() -> None:
+    kept = Kept(with_entry(AclOperation.READ))
+    access = kept.access()
+    before = access.rights
+    assert before is access.rights
+    assert not gc.get_referents(before), "an idle session kept a table of old entries"
+    kept.table = with_entry(AclOperation.READ)
+    assert access.rights is not before
 
 
 def test_long_names_that_clients_choose_are_not_remembered() -> None:
