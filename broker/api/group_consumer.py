@@ -12,11 +12,12 @@ the coordinator made it for an empty one.
 
 Differs from Kafka:
 
-- A pattern is matched before the first answer. It is matched when a member subscribes with it and
-  whenever topics come or go. Kafka matches in the background, and the member learns of its topics
-  some heartbeats later, or at the latest after `group.consumer.regex.refresh.interval.ms`, which
-  does not exist here. A topic that is deleted is at once not among the stored topics of a pattern;
-  in Kafka it is until the pattern is matched again.
+- A pattern is matched before the first answer. It is matched when a member subscribes with it, when
+  topics come or go, and when ACL entries change. Kafka matches in the background, and the member
+  learns of its topics some heartbeats later, or at the latest after
+  `group.consumer.regex.refresh.interval.ms`, which does not exist here. A topic that is deleted is
+  at once not among the stored topics of a pattern; in Kafka it is until the pattern is matched
+  again.
 - Patterns are matched by RE2 itself. Kafka's are matched by its translation to Java, which refuses
   `\C`, a name that two parts of a pattern have, and a brace that is repeated. RE2 reads them, and
   they match no other topics for it.
@@ -124,6 +125,7 @@ async def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest)
         assignor=request.server_assignor,
         owned=None if request.topic_partitions is None else owned,
         may_see=partial(context.access.shows, DESCRIBE_TOPIC),
+        rights=context.access.rights,
     )
 
 

@@ -145,6 +145,7 @@ def _joining(
         requires_known_member_id=version >= MEMBER_ID_REQUIRED_FROM,
         can_skip_assignment=version >= SKIP_ASSIGNMENT_FROM,
         may_see=partial(context.access.shows, DESCRIBE_TOPIC),
+        rights=context.access.rights,
     )
 
 

@@ -117,7 +117,7 @@ class ConsumerGroups:
         """Decide on a heartbeat, alone with its group. Raises KafkaError, or _OvertakenError."""
         group_id = asked.group_id
         try:
-            shapes = await live.match_patterns(asked.regex, turns, asked.may_see)
+            shapes = await live.match_patterns(asked.regex, turns, asked.may_see, asked.rights)
             check_room = self._room.check_members if _asks_for_more(asked, live.group) else _nothing
             check_room()
             if group_id not in tenure.beginning:
@@ -218,7 +218,7 @@ class ConsumerGroups:
         if live is None:
             return None
         async with live.alone():
-            shapes = await live.match_patterns(None, turns, joining.may_see)
+            shapes = await live.match_patterns(None, turns, joining.may_see, joining.rights)
             if live.state is ConsumerState.DEAD or not live.group.members:
                 return None
             if member_id not in live.group.members:

@@ -79,7 +79,7 @@ class LiveConsumerGroup:
         self._around: Final = group_log.around
         self._owners: Final = Owners()
         self._seen: Mapping[str, TopicShape] | None = None
-        """The topics at the last heartbeat."""
+        """The topics at the last heartbeat; None if its patterns have to be resolved anew."""
         self._deadlines: Final = MemberDeadlines(
             group_id, self._around.timers, self._fence, self._take_late
         )
@@ -117,13 +117,20 @@ class LiveConsumerGroup:
         return asked.is_bare and member.has_reached(self.group.assignment_epoch)
 
     async def match_patterns(
-        self, regex: str | None, turns: Turns, may_see: Callable[[str], bool]
+        self,
+        regex: str | None,
+        turns: Turns,
+        may_see: Callable[[str], bool],
+        rights: object = None,
     ) -> TopicShapes:
         """Match the group's patterns, and a request's, with the topics. Return these.
 
-        `may_see` returns True for a topic that the client of the request may describe.
+        `may_see` returns True for a topic that the client of the request may describe. `rights` is
+        another object whenever it may return something else.
         """
         shapes = self._around.shapes()
+        if self.matches.take_rights(rights) and self.group.patterns:
+            self._seen = None
         patterns = [*self.group.patterns, *([regex] if regex else [])]
         for pattern in self.matches.missing(patterns, shapes.topics):
             await self.matches.match(pattern, shapes.topics, turns, may_see)

@@ -41,6 +41,8 @@ class Joining:
     """True if the client understands `skip_assignment` in the answer (KIP-814)."""
     may_see: Callable[[str], bool] = field(default=lambda _: True, compare=False)
     """Returns True for a topic that the client may describe."""
+    rights: object = field(default=None, compare=False)
+    """Another object whenever `may_see` may return something else (`Access.rights`)."""
 
 
 class MemberIdRequiredError(KafkaError):

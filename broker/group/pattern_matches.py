@@ -13,10 +13,11 @@ COMPILE_STEPS: Final = 20
 
 
 class PatternMatches:
-    """Remembers what matches as long as the names of the topics stay the same.
+    """Remembers what matches as long as the names of the topics and the rights stay the same.
 
-    When they have changed, a known pattern is matched with the new names only. Patterns that match
-    the same names share one set: a client may have as many patterns as it likes.
+    When the names have changed, a known pattern is matched with the new names only. When the rights
+    have changed, it is matched with all names. Patterns that match the same names share one set: a
+    client may have as many patterns as it likes.
     """
 
     def __init__(self) -> None:
@@ -24,6 +25,7 @@ class PatternMatches:
         self.problems: dict[str, str] = {}
         """The reasons why patterns cannot be read. They match nothing."""
         self._topics = NO_TOPICS
+        self._rights: object = None
         self._sets: list[frozenset[str]] = []
         self._before: dict[str, frozenset[str]] = {}
         """What matched before the names changed."""
@@ -32,6 +34,18 @@ class PatternMatches:
     def share(self, sets: Iterable[frozenset[str]]) -> None:
         """Use these sets, which the group has already, for patterns that match the same."""
         self._sets = list({id(each): each for each in (*self._sets, *sets)}.values())
+
+    def take_rights(self, rights: object) -> bool:
+        """Forget what has matched if the rights are other ones now. Return True if they are.
+
+        `rights` is another object whenever members may see other topics (`Access.rights`).
+        """
+        if self._rights is rights:
+            return False
+        self._rights = rights
+        self.found = {}
+        self._before, self._names_before = {}, NO_NAMES
+        return True
 
     def missing(self, patterns: Iterable[str], topics: Mapping[str, object]) -> list[str]:
         """Return the patterns that have to be matched with the names of `topics`."""

@@ -55,6 +55,8 @@ class Beat:
     """True if such a member joins again, with its id."""
     may_see: Callable[[str], bool] = field(default=lambda _: True, compare=False)
     """Returns True for a topic that the client may describe."""
+    rights: object = field(default=None, compare=False)
+    """Another object whenever `may_see` may return something else (`Access.rights`)."""
 
     @property
     def is_bare(self) -> bool:

@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from odradek.broker.security.acls import AclFilter
 from odradek.broker.security.rights import (
     ALTER_TOPIC_CONFIGS,
     CREATE_TOPIC,
@@ -119,6 +120,24 @@ async def test_a_pattern_matches_only_what_the_member_may_see() -> None:
         broker.core.authorizer.is_on = True
         beaten = await join(member, epoch=joined.member_epoch, regex=None)
         assert assigned(beaten) == {ids["t-open"], ids["t-later"]}
+
+
+async def test_a_pattern_is_matched_anew_when_rights_change() -> None:
+    """A topic that a member was allowed later never came to it, and one taken away stayed."""
+    async with secured(group_consumer_assignment_interval_ms="0") as broker:
+        ids = await make_topics(broker, "t-one", "t-two")
+        await broker.permit(READ_GROUP, "g")
+        await broker.permit(DESCRIBE_TOPIC, "t-one")
+        broker.switch_on()
+        member = broker.connect()
+        joined = await join(member, regex="t-.*")
+        assert assigned(joined) == {ids["t-one"]}
+        await broker.permit(DESCRIBE_TOPIC, "t-two")
+        beaten = await join(member, epoch=joined.member_epoch, regex=None)
+        assert assigned(beaten) == set(ids.values())
+        await broker.core.acls.delete([AclFilter(name="t-one")])
+        beaten = await join(member, epoch=beaten.member_epoch, regex=None)
+        assert assigned(beaten) == {ids["t-two"]}
 
 
 async def test_a_group_with_a_hidden_topic_shows_no_members() -> None:
