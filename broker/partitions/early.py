@@ -25,6 +25,10 @@ def may_follow_now(
     # invariant journal 6
     if not partitions.is_journaled:
         return False
+    # A log of coordinators follows none: it could follow itself, or two each other. Such a
+    # transaction makes no sense, and a client can ask for it.
+    if any(where.topic == TRANSACTION_STATE_TOPIC for where in following):
+        return False
     try:
         deciding = partitions.leader(TRANSACTION_STATE_TOPIC, state_index)
         leaders = [partitions.leader(*where.by_name) for where in following]

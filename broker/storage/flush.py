@@ -199,7 +199,7 @@ class Flusher:
 
     @property
     def has_failed(self) -> bool:
-        return self._log.failure is not None
+        return self._log.failure is not None or self._log.saver.is_held
 
     def give(self, journal: BrokerJournal) -> bool:
         log, captured = self._log, self._log.captured

@@ -74,7 +74,8 @@ class Journaled(Protocol):
         """Return True if the record with this number counts no more for the log."""
 
     @property
-    def has_failed(self) -> bool: ...
+    def has_failed(self) -> bool:
+        """True if no checkpoint can be written: the log has failed, or one that it follows."""
 
 
 class _Entry(NamedTuple):

@@ -240,12 +240,11 @@ class Recovery:
     async def _restore(self, checkpoint: Checkpoint | None) -> None:
         """Write what the journal has and the files lack. Raises OSError, DamagedLog."""
         records = self._rules.journal
-        if records is not None:
+        if records is not None:  # also for a log that is read completely, as it was damaged
             check_readable(self._disk, self._directory, checkpoint)
-        if records is not None and not self._rules.read_all:
             end = await restore(self._files, self._directory, checkpoint, records)
             self._vouched_end, self._durable_offset = end, max(self._durable_offset, end or 0)
-        elif records is None and self._rules.rewritten:
+        elif self._rules.rewritten:
             await restore(self._files, self._directory, checkpoint, self._rules.rewritten)
 
     # The starting point

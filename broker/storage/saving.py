@@ -131,6 +131,11 @@ class LogSaver:
         """True if the log may have records that do not count yet because of another log."""
         return any(not precedent.is_durable() for precedent in self._precedents)
 
+    @property
+    def is_held(self) -> bool:
+        """True if no checkpoint can be written, as a log that this one follows has failed."""
+        return any(each.has_failed() and not each.is_durable() for each in self._precedents)
+
     def write_snapshot(self) -> None:
         """Write Kafka's producer snapshot at the log end, for its tools and for recovery."""
         offset = self._log_end_offset

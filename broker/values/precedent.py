@@ -28,5 +28,7 @@ class Precedent:
     name: str
     is_durable: Callable[[], bool]
     """Return True if the record is durable, or can hold back nothing any more."""
+    has_failed: Callable[[], bool]
+    """Return True if its log is offline, so that no checkpoint can make it durable."""
     save: Callable[[], Awaitable[None]]
     """Make it durable by a checkpoint of its log. Raises KafkaError, OSError."""

@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
+DAMAGED: Final = "tests/broker/storage/test_journal_damaged.py::test_"
 ADDED: Final = "tests/broker/txn/test_early_additions.py::test_"
 EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
 
@@ -43,6 +44,20 @@ JOURNAL_BUGS: Final = (
         old="self._vouched_end is not None and offset >= self._vouched_end",
         new="False",
         tests=(f"{JOURNAL}a_marker_that_the_kernel_wrote_before_its_decision_does_not_count",),
+    ),
+    Planted(
+        bug="a log that is noted as damaged is opened without the journal",
+        where="Recovery._restore",
+        old="if records is not None:",
+        new="if records is not None and not self._rules.read_all:",
+        tests=(f"{DAMAGED}a_log_noted_as_damaged_ends_where_the_journal_does",),
+    ),
+    Planted(
+        bug="a log of coordinators follows itself",
+        where="may_follow_now",
+        old="where.topic == TRANSACTION_STATE_TOPIC",
+        new="False",
+        tests=(f"{DAMAGED}a_log_of_coordinators_follows_none",),
     ),
     Planted(
         bug="without room for the journal records are lost",

@@ -126,7 +126,12 @@ class Maintenance:
                 return True
             return max(log.unflushed.durable_offset, log.saver.saved_end_offset) >= next_offset
 
-        return Precedent(name=log.name, is_durable=is_durable, save=self.checkpoint)
+        return Precedent(
+            name=log.name,
+            is_durable=is_durable,
+            has_failed=lambda: log.failure is not None,
+            save=self.checkpoint,
+        )
 
     # throwing away
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.environment import compiled
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
@@ -103,6 +104,8 @@ def test_an_error_of_an_fsync_that_is_none_of_the_disk_ends_the_broker(
 
     def broken(_descriptor: int) -> None:
         raise ValueError("a bug of ours")
+
+    monkeypatch.setenv(compiled.OFF, "1")  # in C there is nothing that could raise it
 
     async def main() -> None:
         partitions = Partitions(disk=SystemDisk(), directory=str(tmp_path), clock=FakeClock())
