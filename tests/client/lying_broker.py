@@ -12,6 +12,8 @@ REQUESTS_MAX: Final = 5_000
 """More in one call are a loop without a pause."""
 LONG_TEXT: Final = "h" * 30_000
 INT64_NAMES: Final = ("offset", "timestamp", "watermark", "producer_id")
+INT8_NAMES: Final = ("operation",)
+"""Whole names, unlike those that follow from a part."""
 INT32_NAMES: Final = ("node", "port", "broker", "partition_index", "leader", "controller")
 
 Lie = Callable[[str, Any], Any]
@@ -29,6 +31,8 @@ def negative(name: str, value: Any) -> Any:
 def huge(name: str, value: Any) -> Any:
     if not _is_number(name, value):
         return value
+    if name in INT8_NAMES:
+        return 2**7 - 1
     if any(part in name for part in INT64_NAMES):
         return 2**63 - 1
     return 2**31 - 1 if any(part in name for part in INT32_NAMES) else 2**15 - 1
