@@ -34,7 +34,8 @@ async def watched() -> AsyncIterator[Watch]:
             watch.look()
             assert not watch.violations
             yield watch
-        nursery.cancel_scope.cancel()
+            # Before the commit: what a test has changed could end the broker that leads.
+            nursery.cancel_scope.cancel()
 
 
 async def write(world: World, *, aborted: bool) -> None:
