@@ -3,7 +3,7 @@
     python -m scripts.benchmarks.plots FIGURES.json [FOLDER]
 
 FIGURES.json is what `scripts/bench --rows small --json FIGURES.json` has written. One picture has
-the rates, one the 99th percentiles, one the broker's processor time. They go into docs/pictures.
+the rates, one the 99th percentiles, one the broker's processor time. They go into docs/figures.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import click
 from odradek.broker.reference.svg import FAINT, FRAME, INK, Drawing
 from scripts.benchmarks.small import CONNECTIONS, FAMILY, PARTITIONS
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "pictures"
+FOLDER: Final = Path(__file__).parents[2] / "docs" / "figures"
 NAME: Final = re.compile(
     r"(?P<what>small request.*), (?P<connections>\d+) connections?, "
     r"(?P<partitions>\d+) partitions?, (?P<generator>.+)"
