@@ -26,7 +26,7 @@ from odradek.broker.cluster.image import (
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import completions
 from odradek.broker.cluster.session import Session
-from odradek.broker.cluster.store import CONTROLLER, in_steps, pack, write_of_partitions
+from odradek.broker.cluster.store import CONTROLLER, in_steps, leader_of, pack, write_of_partitions
 from odradek.broker.environment.env import Compare, LeaseExpired, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.values.topic_partition import TopicPartition
@@ -125,7 +125,7 @@ class Controller:
 
     async def _write(self, image: ClusterImage, elected: Elected) -> None:
         """Write elections, and wait until the image has them."""
-        for step in in_steps(elected, self._store.max_operations):
+        for step in in_steps(elected, self._store.max_operations, leader_of):
             revision = await self._write_some(image, step)
             await self._metadata.wait_reached(revision)
 

@@ -18,7 +18,7 @@ from odradek.broker.cluster.election import without
 from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.store import broker_key, in_steps, write_of_partitions
+from odradek.broker.cluster.store import broker_key, in_steps, leader_of, write_of_partitions
 from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.values.topic_partition import TopicPartition
 
@@ -47,7 +47,7 @@ async def leave_sets(
             "have fetched them",
             len(waiting),
         )
-        step = next(in_steps(waiting, store.max_operations))
+        step = next(in_steps(waiting, store.max_operations, leader_of))
         compares, puts = write_of_partitions(image, step)
         compares.append(Compare(key=broker_key(node_id), mod_revision=0))
         _, revision = await guarded_write(store, compares, puts)

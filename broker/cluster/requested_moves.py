@@ -4,7 +4,7 @@ Any broker writes them. A write is guarded: the partition and the brokers of the
 the image shows them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -14,13 +14,13 @@ from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import ClusterImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import begun, revert
-from odradek.broker.cluster.store import CONTROLLER, broker_key, write_of_partitions
+from odradek.broker.cluster.store import CONTROLLER, broker_key, in_steps, write_of_partitions
 from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 AT_ONCE: Final = 50
-"""The moves of one transaction. Its guards need room, too."""
+"""The most moves of one transaction. Fewer if their guards need the room."""
 
 Target = Sequence[int] | None
 Outcomes = dict[TopicPartition, KafkaError | None]
@@ -84,6 +84,7 @@ class RequestedMoves:
                         del rest[where]
                     if not planned:
                         continue
+                    planned = next(in_steps(planned, self._store.max_operations, _rests_on))
                     is_written, revision = await self._write(image, planned)
                 except KafkaError as error:
                     return outcomes | dict.fromkeys(rest, error)
@@ -106,6 +107,10 @@ class RequestedMoves:
                 key = broker_key(broker.node_id)
                 compares.append(Compare(key=key, create_revision=broker.epoch))
         return await guarded_write(self._store, compares, puts)
+
+
+def _rests_on(partition: PartitionImage) -> Collection[int]:
+    return {partition.leader, *partition.arriving}
 
 
 def planned_move(

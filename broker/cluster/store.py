@@ -26,7 +26,7 @@ topic of more partitions than a transaction may write is written in several: its
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from uuid import UUID
@@ -150,20 +150,30 @@ def pack_partition(partition: PartitionImage) -> bytes:
 
 
 def in_steps(
-    changed: Mapping[TopicPartition, PartitionImage], max_operations: int | None
-) -> Iterator[dict[TopicPartition, PartitionImage]]:
-    """Yield parts of a change for each of which `write_of_partitions` fits into a transaction."""
-    step: dict[TopicPartition, PartitionImage] = {}
-    leaders: set[int] = set()
+    changed: Mapping[TopicPartition, T],
+    max_operations: int | None,
+    rests_on: Callable[[T], Collection[int]],
+) -> Iterator[dict[TopicPartition, T]]:
+    """Yield parts of a change of partitions, each of which fits into a transaction.
+
+    That has a condition for each partition, and one for each broker that `rests_on` returns.
+    """
+    step: dict[TopicPartition, T] = {}
+    brokers: set[int] = set()
     for where, partition in changed.items():
-        more = leaders | {partition.leader}
+        more = brokers.union(rests_on(partition))
         operations = len(step) + 1 + len(more) + OWN_GUARDS
         if step and max_operations is not None and operations > max_operations:
             yield step
-            step, more = {}, {partition.leader}
-        step[where], leaders = partition, more
+            step, more = {}, set(rests_on(partition))
+        step[where], brokers = partition, more
     if step:
         yield step
+
+
+def leader_of(partition: PartitionImage) -> Collection[int]:
+    """Return the broker on whose registration a write of a partition rests."""
+    return (partition.leader,)
 
 
 def write_of_partitions(

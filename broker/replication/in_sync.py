@@ -28,11 +28,12 @@ from odradek.broker.cluster.guarded_write import guarded_write
 from odradek.broker.cluster.image import BrokerImage, PartitionImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.session import Session
-from odradek.broker.cluster.store import broker_key, pack_partition, partition_key
+from odradek.broker.cluster.store import broker_key, in_steps, pack_partition, partition_key
 from odradek.broker.coordination.deadlines import Deadlines
 from odradek.broker.environment.env import Compare, MetaStore
 from odradek.broker.partitions.early import joining
 from odradek.broker.partitions.leader import Leader
+from odradek.broker.values.topic_partition import TopicPartition
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
@@ -40,7 +41,7 @@ LOGGER: Final = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 0.2
 AT_ONCE: Final = 50
-"""Changes that are written together."""
+"""The most changes that are written together. Fewer if their guards need the room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class Change:
     leader: Leader
     before: PartitionImage
     isr: Sequence[int]
+
+    def joining(self) -> list[int]:
+        """Return the followers that come in."""
+        return [node for node in self.isr if node not in self.leader.view.isr]
 
 
 class _Watch:
@@ -215,19 +220,21 @@ class InSync:
         A follower that joins counts from here on (`_write`): nothing may be awaited in between.
         """
         at_once = 1 if self._singly else AT_ONCE
-        changes: list[Change] = []
+        changes: dict[TopicPartition, Change] = {}
         for leader in tuple(self._due):
             isr = None if leader.is_over else self._wanted(leader)
             if isr is None:
                 self._settle(leader)
                 continue
-            image = self._metadata.image.partition(*leader.by_id.by_name)
+            where = leader.by_id.by_name
+            image = self._metadata.image.partition(*where)
             # Otherwise the role of the partition follows soon.
             if image is not None and image.epoch == leader.view.partition_epoch:
-                changes.append(Change(leader, image, isr))
+                changes[where] = Change(leader, image, isr)
                 if len(changes) == at_once:
                     break
-        return changes
+        steps = in_steps(changes, self._store.max_operations, Change.joining)
+        return list(next(steps, {}).values())
 
     async def _write(self, changes: Sequence[Change]) -> bool:
         """Write in-sync sets, and wait until the image has them or others. Raises KafkaError."""
@@ -238,9 +245,8 @@ class InSync:
             leader, view = change.leader, change.leader.view
             key = partition_key(*leader.by_id.by_name)
             compares.append(Compare(key=key, mod_revision=change.before.epoch))
-            for node in change.isr:
-                if node not in view.isr:
-                    joining[node] = view.followers[node].broker_epoch
+            for node in change.joining():
+                joining[node] = view.followers[node].broker_epoch
             min_isr = leader.log.config.min_insync_replicas
             puts[key] = pack_partition(with_isr(change.before, change.isr, min_isr))
             view.proposed = change.isr

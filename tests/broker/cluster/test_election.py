@@ -22,6 +22,7 @@ from odradek.broker.cluster.image import (
 from odradek.broker.cluster.store import (
     OWN_GUARDS,
     in_steps,
+    leader_of,
     partition_key,
     write_of_partitions,
 )
@@ -198,11 +199,11 @@ def test_an_election_of_many_leaders_fits_into_the_transactions_of_the_store(bro
         )
         for index in range(1000)
     }
-    steps = list(in_steps(changed, 128))
+    steps = list(in_steps(changed, 128, leader_of))
     assert {where: each for step in steps for where, each in step.items()} == changed
     for step in steps:
         compares, puts = write_of_partitions(image, step)
         assert len(compares) + OWN_GUARDS <= 128
         assert list(puts) == [partition_key(*where) for where in step]
-    assert list(in_steps(changed, None)) == [changed]
-    assert list(in_steps({}, 128)) == []
+    assert list(in_steps(changed, None, leader_of)) == [changed]
+    assert list(in_steps({}, 128, leader_of)) == []

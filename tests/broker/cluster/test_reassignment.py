@@ -234,6 +234,19 @@ async def test_more_moves_than_a_transaction_has_operations() -> None:
     assert completions(metadata.image, lambda _: 1, metadata.image.topics.values()) == {}
 
 
+async def test_moves_to_more_brokers_than_a_transaction_has_operations() -> None:
+    """Each broker that a replica goes to is one condition of the transaction."""
+    store = FakeMetaStore(max_operations=128)
+    for node in range(4, 154):
+        store.put({broker_key(node): pack_broker(BrokerImage(node_id=node, host="h", port=1), "d")})
+    moves, metadata = await cluster_of(store, LED_BY_1, 50)
+    targets = [(4 + index, 54 + index, 104 + index) for index in range(50)]
+    wanted = {TopicPartition("t", index): target for index, target in enumerate(targets)}
+    outcomes = await moves.move(wanted, may_change_factor=True, timeout_ms=10_000)
+    assert outcomes == dict.fromkeys(wanted)
+    assert [each.adding for each in metadata.image.topics["t"].partitions] == targets
+
+
 async def test_a_store_that_is_away_is_an_error_of_each_partition() -> None:
     store = FakeMetaStore()
     moves, _ = await cluster_of(store, LED_BY_1)

@@ -48,16 +48,14 @@ class Leading:
         """Of the fetches of both followers."""
 
     @classmethod
-    async def start(
-        cls, image: PartitionImage, count: int = 1, *, min_insync_replicas: int = 2
-    ) -> "Leading":
-        store = FakeMetaStore()
+    async def start(cls, *images: PartitionImage, min_insync_replicas: int = 2) -> "Leading":
+        store = FakeMetaStore(max_operations=128)
         metadata = await metadata_of(store, Random(1))
         session, _ = member(store, metadata, lead_anyway=trio.lowlevel.checkpoint)
         await session.register(HERE)
-        for node in (2, 3):
+        for node in sorted({node for image in images for node in image.replicas} - {1}):
             register(store, node)
-        topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=(image,) * count)
+        topic = TopicImage(name="t", topic_id=UUID(int=1), configs={}, partitions=images)
         store.put(topic_puts(topic))
         await metadata.read_anew(metadata.apply)
         in_sync = InSync(
@@ -65,7 +63,7 @@ class Leading:
         )
         here = cls(store, metadata, session, in_sync)
         config = LogConfig(min_insync_replicas=min_insync_replicas)
-        for index in range(count):
+        for index in range(len(images)):
             opened = await here.partitions.open("t", topic.topic_id, index, config, leader_epoch=1)
             here.lead(opened)
         return here
@@ -90,12 +88,17 @@ class Leading:
         return [partition.leader() for partition in self.partitions]
 
     def fetch(self, *nodes: int) -> None:
-        """Let followers fetch from the end of each log: they have everything."""
+        """Let these followers, or all, fetch from the end of each log: they have everything."""
         self.contact.at = trio.current_time()
+        epochs = {broker.node_id: broker.epoch for broker in self.metadata.image.brokers}
         for leader in self.leaders:
-            for node in nodes:
+            for node in nodes or leader.view.followers:
                 leader.on_fetched(
-                    node, leader.log.log_end_offset, 0, broker_epoch=0, contact=self.contact
+                    node,
+                    leader.log.log_end_offset,
+                    0,
+                    broker_epoch=epochs[node],
+                    contact=self.contact,
                 )
 
     async def go_on_fetching(self, seconds: float) -> None:
@@ -114,10 +117,9 @@ class Leading:
 
 
 @asynccontextmanager
-async def leading(
-    image: PartitionImage, count: int = 1, *, min_insync_replicas: int = 2
-) -> AsyncIterator[Leading]:
-    here = await Leading.start(image, count, min_insync_replicas=min_insync_replicas)
+async def leading(*images: PartitionImage, min_insync_replicas: int = 2) -> AsyncIterator[Leading]:
+    """Lead partitions of one topic, as these images say."""
+    here = await Leading.start(*images, min_insync_replicas=min_insync_replicas)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(here.session.run)
         nursery.start_soon(here.in_sync.run)
@@ -157,7 +159,7 @@ async def test_a_record_after_a_long_pause_does_not_make_a_follower_lag(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The followers had everything until the append, although they were not looked at for long."""
-    async with leading(ALL, 2) as here:
+    async with leading(ALL, ALL) as here:
         here.fetch(2, 3)
         for _ in range(3):
             await here.go_on_fetching(LAG_SECONDS - SOON_SECONDS)
@@ -175,7 +177,7 @@ async def test_a_record_after_a_long_pause_does_not_make_a_follower_lag(
 async def test_a_broker_that_goes_leaves_the_sets_of_all_partitions_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with leading(ALL, 3) as here:
+    async with leading(ALL, ALL, ALL) as here:
         here.fetch(2, 3)
         await here.go_on_fetching(SOON_SECONDS)
         here.store.put({broker_key(3): None})
@@ -184,10 +186,22 @@ async def test_a_broker_that_goes_leaves_the_sets_of_all_partitions_at_once(
         assert [here.stored(index).isr for index in range(3)] == [(1, 2)] * 3
 
 
+async def test_followers_on_more_brokers_than_a_transaction_has_operations_join(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """After all brokers but one have restarted. Each follower's registration is one condition."""
+    images = [replace(ALL, replicas=(1, *range(n, n + 3)), isr=(1,)) for n in range(2, 152, 3)]
+    async with leading(*images) as here:
+        here.fetch()
+        await here.go_on_fetching(SOON_SECONDS)
+        stored = [here.stored(index) for index in range(len(images))]
+        assert [each.isr for each in stored] == [image.replicas for image in images]
+
+
 async def test_a_lead_that_is_over_is_looked_at_no_more(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with leading(ALL, 2) as here:
+    async with leading(ALL, ALL) as here:
         first, second = here.partitions
         first.end_lead(2)
         await trio.sleep(SOON_SECONDS)
@@ -201,7 +215,7 @@ async def test_a_lead_that_is_over_is_looked_at_no_more(
 
 async def calls_of_an_idle_minute(count: int) -> int:
     """Return the calls of a minute in which the followers of so many partitions only fetch on."""
-    async with leading(ALL, count) as here:
+    async with leading(*[ALL] * count) as here:
         here.fetch(2, 3)
         await here.go_on_fetching(SOON_SECONDS)
         with counted() as calls:
