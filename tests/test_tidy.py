@@ -47,7 +47,7 @@ LEVELS = {
             *("errors", "function_text", "keystores", "properties", "quantities", "schema"),
             *("text", "__init__"),
         },
-        {"batch", "streams", "varint"},
+        {"batch", "scram", "streams", "varint"},
         {"compression", "kinds"},
         {"record", "wire"},
         {"api", "consumer_protocol", "control", "kraft_records", "state_records", "state_topics"},
