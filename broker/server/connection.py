@@ -1,11 +1,12 @@
 """One client's connection: its requests in order, its answers in the same order.
 
-Two tasks. The reader takes a frame, parses it and calls the handler. It sends the answer itself if
-that is ready and no earlier answer is pending. Otherwise the answer is pending (`pending.py`) and
-the reader takes the next request: such is a `Deferred` answer, whose records are not yet on disk.
-The writer sends it; a small one is sent at the end of its fsync, without the writer. At most
-`ANSWERS_PENDING_MAX` are pending; then the reader stops reading, and TCP makes the client wait. So
-a client that sends and never reads costs a bounded amount of memory.
+Two tasks. The reader takes a frame (`receiver.py`), parses it and calls the handler. It sends the
+answer itself if that is ready and no earlier answer is pending. Otherwise the answer is pending
+(`pending.py`) and the reader takes the next request: such is a `Deferred` answer, whose records are
+not yet on disk. The writer (`answer_sender.py`) sends it; a small one is sent at the end of its
+fsync, without the writer. At most `ANSWERS_PENDING_MAX` are pending; then the reader stops reading,
+and TCP makes the client wait. So a client that sends and never reads costs a bounded amount of
+memory.
 
 Time limits are plain attributes that the server's watch reads (`look_after`), because a cancel
 scope for every request costs more than parsing it:
@@ -29,43 +30,38 @@ the whole broker, because what it would answer could be wrong.
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import trio
 
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.api.late_table import Apis
-from odradek.broker.environment.env import Buffer, Connection, Offload, OtherEnd, inline
+from odradek.broker.environment.env import Connection, Offload, OtherEnd, inline
 from odradek.broker.security.access import Access
 from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.server.answer_sender import AnswerSender
 from odradek.broker.server.connection_limits import Limits
-from odradek.broker.server.failures import failed_in, first, let_go, raised_at
-from odradek.broker.server.lane import Lane, Taken
+from odradek.broker.server.failures import (
+    OurBug,
+    blame,
+    breaks_invariant,
+    first,
+    let_go,
+    raised_at,
+)
+from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory, Share
 from odradek.broker.server.messages import Messages
-from odradek.broker.server.pending import PendingAnswer, PendingAnswers
+from odradek.broker.server.pending import PendingAnswer
 from odradek.broker.server.receiver import Receiver
 from odradek.broker.txn.presence import Seat
 from odradek.protocol.connection import Request, ServerProtocol
 from odradek.protocol.errors import ProtocolError
 
 LOGGER: Final = logging.getLogger(__name__)
-
-# invariant bounds 4: An error that is our own closes one connection, with a traceback in the log. A
-# failed assertion in these modules stops the broker: what it knows cannot be trusted any more.
-# tests/broker/test_broken_invariant.py
-INVARIANTS: Final = (
-    "odradek.broker.cluster.",
-    "odradek.broker.coordination.",
-    "odradek.broker.group.",
-    "odradek.broker.partitions.",
-    "odradek.broker.storage.",
-    "odradek.broker.txn.",
-)
-"""Modules in which a failed assertion means that the state of the broker may be wrong."""
 
 ANSWER_AFTER_END_SECONDS: Final = 10.0
 """The time that a request may be under way after its client has ended its stream."""
@@ -123,7 +119,8 @@ class ClientConnection(Allowance):
             allowance=self,
         )
         self._whole, self._reading = trio.CancelScope(), trio.CancelScope()
-        self._pending = PendingAnswers(self._send_now)
+        self._sender = AnswerSender(stream, messages=self._messages, share=self._share)
+        self._pending = self._sender.pending
         self._receiver = Receiver(
             stream,
             share=self._share,
@@ -135,7 +132,6 @@ class ClientConnection(Allowance):
         )
         self._reserved_bytes = 0
         self._steps = 0
-        self._answered = 0
         self._answered_before = 0
         self._ended_since = math.inf
         self._poll: trio.CancelScope | None = None
@@ -143,14 +139,12 @@ class ClientConnection(Allowance):
         self._is_stopping = False
         self._was_closed_by_client = False
         self._serving_key: int | None = None
-        self.sending_since = math.inf
-        """The time of trio's clock at which sending an answer began; infinity if none is sent."""
 
     async def run(self) -> None:
         try:
             with self._whole:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write_deferred)
+                    nursery.start_soon(self._sender.run)
                     with self._reading:
                         await self._read_requests()
                     self._pending.close()
@@ -162,7 +156,7 @@ class ClientConnection(Allowance):
             LOGGER.debug("connection of %s was reset", self.peer)
             # The frames of the exception hold an answer of up to 100 MiB, in a reference cycle.
             let_go(group)
-        except* _OurBug:
+        except* OurBug:
             pass  # its traceback is in the log
         finally:
             self._share.release_all()
@@ -192,8 +186,8 @@ class ClientConnection(Allowance):
         Zero if they do not wait for long.
         """
         patience = SLOW_SECONDS
-        if self.sending_since < math.inf:
-            since = self.sending_since
+        if self._sender.is_sending:
+            since = self._sender.since
         elif (
             short_since := min(self._share.waiting_since, self._messages.waiting_since)
         ) < math.inf:
@@ -235,20 +229,21 @@ class ClientConnection(Allowance):
 
         The server calls it once a tick, so it costs next to nothing for an idle connection.
         """
-        if now > self._receiver.deadline or now > self.sending_since + self._limits.idle_seconds:
+        if now > self._receiver.deadline or now > self._sender.since + self._limits.idle_seconds:
             self._close_overdue()
             return
+        assert self._sender.count <= self._receiver.count, (self._sender.count, self.peer)
         # No request is under way: the reader is at the socket, and sees the end of the stream
         # itself.
-        if self._receiver.count == self._answered:
-            self._answered_before = self._answered
+        if self._receiver.count == self._sender.count:
+            self._answered_before = self._sender.count
             self._ended_since = math.inf
             return
         self._pending.take_all_as_due()
         # The other end is asked about only if no answer was sent for a tick. That costs a system
         # call, which a busy connection must not pay.
-        is_the_same = self._answered == self._answered_before
-        self._answered_before = self._answered
+        is_the_same = self._sender.count == self._answered_before
+        self._answered_before = self._sender.count
         if not is_the_same:
             self._ended_since = math.inf
             return
@@ -259,7 +254,7 @@ class ClientConnection(Allowance):
             self._ended_since = min(self._ended_since, now)
             # An answer that is being sent is read by the client, so it has not gone.
             is_late = now > self._ended_since + ANSWER_AFTER_END_SECONDS
-            if is_late and self.sending_since == math.inf:
+            if is_late and not self._sender.is_sending:
                 other_end = OtherEnd.HAS_GONE
         if other_end is OtherEnd.HAS_GONE:
             LOGGER.debug("the client at %s has gone before it was answered", self.peer)
@@ -280,7 +275,7 @@ class ClientConnection(Allowance):
 
     def _close_overdue(self) -> None:
         """End because of a time limit. One log line says which."""
-        if self.sending_since < math.inf:
+        if self._sender.is_sending:
             why = "the client does not read its answers"
         elif self._receiver.is_inside_frame:
             why = f"a request was not complete after {self._limits.frame_seconds:g} s"
@@ -291,7 +286,7 @@ class ClientConnection(Allowance):
 
     def close_slow(self) -> None:
         """End because memory is short and this client makes no use of its part."""
-        if self.sending_since < math.inf:
+        if self._sender.is_sending:
             why = "the client does not read its answers"
         elif self.is_inside_request:
             why = "its request is not complete"
@@ -342,15 +337,14 @@ class ClientConnection(Allowance):
                 )
             answer = await handler(self.context_of(request), request.body)
         except Exception as error:
-            self._blame(request, error)
+            blame(self.peer, request, error)
             raise
         self._serving_key = None
         # The writer builds answers of earlier requests meanwhile: those have no part in this.
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
         # Produce with acks=0 has no answer.
         if answer is None:
-            self._answered += 1
-            self._share.release(size_bytes + reserved_bytes)
+            self._sender.note_unanswered(size_bytes + reserved_bytes)
         # Answers leave in the order of the requests. A ready one behind others waits as its bytes,
         # whose size is known; the objects that it was made of are not kept.
         elif self._pending or isinstance(answer, Deferred):
@@ -359,10 +353,12 @@ class ClientConnection(Allowance):
             if isinstance(answer, Deferred):
                 size_bytes += reserved_bytes
             else:
-                answer = await self._built(request, answer, reserved_bytes)
+                answer = await self._sender.build(request, answer, reserved_bytes)
             self._pending.add(PendingAnswer(request, answer, size_bytes))
         else:
-            await self._send(await self._built(request, answer, reserved_bytes), size_bytes)
+            await self._sender.send(
+                await self._sender.build(request, answer, reserved_bytes), size_bytes
+            )
         self._messages.forget_objects()
 
     def context_of(self, request: Request) -> RequestContext:
@@ -379,47 +375,8 @@ class ClientConnection(Allowance):
             )
         return self._context
 
-    async def _write_deferred(self) -> None:
-        while (pending := await self._pending.first()) is not None:
-            answer = pending.answer
-            if not isinstance(answer, list):
-                try:
-                    finished = await answer.finish()
-                except Exception as error:
-                    self._blame(pending.request, error)
-                    raise
-                answer = await self._built(pending.request, finished)
-            await self._send(answer, pending.size_bytes)
-            self._pending.remove_first()
-
-    def _send_now(self, pending: PendingAnswer) -> bool:
-        """Send a small answer that is due, without waiting. Return False if the writer must."""
-        assert not isinstance(pending.answer, list)
-        try:
-            if (parts := self._parts_now(pending.request, pending.answer)) is None:
-                return False
-            left = self._stream.send_now(parts)
-        except Exception:
-            return False  # the writer meets the same error and reports it
-        # The socket has taken a part. The rest must follow before any other answer, so it takes the
-        # place of the answer, and the writer waits for the socket.
-        if left:
-            pending.answer = list(left)
-            self._share.hold(sum(map(len, left)))
-            return False
-        self._answered += 1
-        self._share.release(pending.size_bytes)
-        return True
-
-    def _parts_now(self, request: Request, answer: Deferred | Taken) -> Sequence[Buffer] | None:
-        if isinstance(answer, Taken):
-            frame = answer.frame_now()
-            return None if frame is None else [frame]
-        found = answer.answer_now()
-        return None if found is None else self._messages.build_at_once(request, found)
-
     def on_bug_of_lane(self, error: Exception) -> None:
-        if _breaks_invariant(error):
+        if breaks_invariant(error):
             raise error
         LOGGER.error(
             "a bug in the broker: requests of %s failed; its connection is closed",
@@ -427,26 +384,6 @@ class ClientConnection(Allowance):
             exc_info=error,
         )
         self._whole.cancel()
-
-    def _blame(self, request: Request, error: Exception) -> None:
-        """Log an error of serving a request that the client did not cause, and raise _OurBug.
-
-        Return if the caller must raise the error itself.
-        """
-        if isinstance(error, ProtocolError):
-            return
-        # The caller raises it, and it ends the process: what the broker keeps may be wrong.
-        if _breaks_invariant(error):
-            return
-        LOGGER.error(
-            "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
-            request.api.name,
-            request.version,
-            request.client_id,
-            self.peer,
-            exc_info=error,
-        )
-        raise _OurBug from error
 
     def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
         """See `Share.reading`."""
@@ -471,30 +408,3 @@ class ClientConnection(Allowance):
         """Count a part of an answer that is already in memory, until the answer is built."""
         self._reserved_bytes += size_bytes
         self._share.hold(size_bytes)
-
-    async def _built(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
-        try:
-            return await self._messages.build(request, answer, reserved_bytes)
-        except Exception as error:
-            self._blame(request, error)
-            raise
-
-    async def _send(self, parts: list[Buffer], size_bytes: int) -> None:
-        self.sending_since = trio.current_time()
-        await self._stream.send_all(parts)
-        self.sending_since = math.inf
-        self._answered += 1
-        assert self._answered <= self._receiver.count, (self._answered, self._receiver.count)
-        self._share.release(size_bytes + sum(map(len, parts)))
-
-
-def _breaks_invariant(error: Exception) -> bool:
-    """Return True, and log it, if what the broker keeps may be wrong: the broker must stop."""
-    is_broken = isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS)
-    if is_broken:
-        LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
-    return is_broken
-
-
-class _OurBug(Exception):
-    """A bug that has been logged with its traceback. It ends the connection, and nothing else."""

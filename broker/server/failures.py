@@ -1,8 +1,26 @@
-"""Questions about an exception: where it was raised, and what it keeps in memory."""
+"""Questions about an exception: who is to blame, where it was raised, what it keeps in memory."""
 
+import logging
 from traceback import clear_frames, walk_tb
+from typing import Final
 
+from odradek.protocol.connection import Request
 from odradek.protocol.errors import ProtocolError
+
+LOGGER: Final = logging.getLogger(__name__)
+
+# invariant bounds 4: An error that is our own closes one connection, with a traceback in the log. A
+# failed assertion in these modules stops the broker: what it knows cannot be trusted any more.
+# tests/broker/test_broken_invariant.py
+INVARIANTS: Final = (
+    "odradek.broker.cluster.",
+    "odradek.broker.coordination.",
+    "odradek.broker.group.",
+    "odradek.broker.partitions.",
+    "odradek.broker.storage.",
+    "odradek.broker.txn.",
+)
+"""Modules in which a failed assertion means that the state of the broker may be wrong."""
 
 
 def failed_in(error: BaseException) -> str:
@@ -37,3 +55,36 @@ def raised_at(error: BaseException) -> str:
     for frame, line in walk_tb(error.__traceback__):
         where = f"{frame.f_code.co_filename}:{line}"
     return where
+
+
+def breaks_invariant(error: Exception) -> bool:
+    """Return True, and log it, if what the broker keeps may be wrong: the broker must stop."""
+    is_broken = isinstance(error, AssertionError) and failed_in(error).startswith(INVARIANTS)
+    if is_broken:
+        LOGGER.critical("an invariant is broken, and the broker stops: %s", error)
+    return is_broken
+
+
+def blame(peer: str, request: Request, error: Exception) -> None:
+    """Log an error of serving a request that the client did not cause, and raise `OurBug`.
+
+    Return if the caller must raise the error itself.
+    """
+    if isinstance(error, ProtocolError):
+        return
+    # The caller raises it, and it ends the process: what the broker keeps may be wrong.
+    if breaks_invariant(error):
+        return
+    LOGGER.error(
+        "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
+        request.api.name,
+        request.version,
+        request.client_id,
+        peer,
+        exc_info=error,
+    )
+    raise OurBug from error
+
+
+class OurBug(Exception):
+    """A bug that has been logged with its traceback. It ends the connection, and nothing else."""
