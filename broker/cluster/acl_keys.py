@@ -11,7 +11,7 @@ from typing import Final
 
 from odradek.broker.cluster.store import fields_of, pack, reading
 from odradek.broker.environment.env import Versioned
-from odradek.broker.security.acl_table import AclTable, ResourceAcls
+from odradek.broker.security.acl_table import AclTable, AclTableBuilder, ResourceAcls
 from odradek.broker.security.acls import (
     ANY_USER,
     CLUSTER_NAME,
@@ -92,8 +92,7 @@ class AclsBuilder:
     """The values under `/acls/`, as tables are made of them."""
 
     def __init__(self) -> None:
-        self._of: dict[ResourcePattern, ResourceAcls] = {}
-        self._table: AclTable | None = None
+        self._tables = AclTableBuilder()
 
     def put(self, key: str, stored: Versioned | None) -> None:
         """Take over one key; None deletes it.
@@ -101,17 +100,17 @@ class AclsBuilder:
         Raises `Unreadable`. If that is the value, its resource is closed to all but super users.
         """
         resource = resource_of_key(key)
-        self._table = None
         if stored is None:
-            self._of.pop(resource, None)
+            self._tables.put(resource, None)
             return
         # What cannot be read may be an entry that denies.
-        self._of[resource] = ResourceAcls([CLOSED])
-        self._of[resource] = ResourceAcls(read_entries(key, stored))
+        entries: Sequence[AclEntry] = [CLOSED]
+        try:
+            entries = read_entries(key, stored)
+        finally:
+            self._tables.put(resource, ResourceAcls(entries))
 
     @property
     def table(self) -> AclTable:
         """The table of all values. It is the same object until one of them changes."""
-        if self._table is None:
-            self._table = AclTable(dict(self._of))
-        return self._table
+        return self._tables.table

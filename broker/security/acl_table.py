@@ -11,9 +11,12 @@ and that name the principal (or everybody), the host (or every host) and the ope
 A question looks up the patterns that may cover a name: the literal one, `*`, and one for each
 length that prefixes have. So its cost depends on the entries of these, and not on the number of
 all entries; in each, entries are kept by their principal.
+
+The question for some resource of a type has no name to look up. It goes by an index of the patterns
+that have an entry for a principal and an operation.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -30,7 +33,9 @@ from odradek.broker.security.acls import (
 )
 from odradek.late import dataclass
 
-NO_ENTRIES: Final[tuple[AclEntry, ...]] = ()
+Naming = tuple[ResourceKind, str, AclOperation, Permission]
+"""That an entry for a resource of this type names a principal and an operation, and what it says.
+"""
 
 
 def canonical_host(text: str) -> str:
@@ -85,14 +90,19 @@ class AclDecision:
 
 
 class AclTable:
-    """The entries of all patterns. It is immutable."""
+    """The entries of all patterns. It is immutable. `AclTableBuilder` makes it."""
 
-    __slots__ = ("_prefix_lengths", "identity", "of")
+    __slots__ = ("_naming", "_prefix_lengths", "identity", "of")
 
-    def __init__(self, of: Mapping[ResourcePattern, ResourceAcls]) -> None:
+    def __init__(
+        self,
+        of: Mapping[ResourcePattern, ResourceAcls],
+        naming: Mapping[Naming, Collection[ResourcePattern]],
+    ) -> None:
         self.identity = object()
         """Stands for the table where it is compared later, without keeping its entries."""
         self.of = MappingProxyType(of)
+        self._naming = naming
         lengths: dict[ResourceKind, set[int]] = {}
         for resource in of:
             if resource.pattern is PatternType.PREFIXED:
@@ -158,21 +168,27 @@ class AclTable:
         the operation does not count here, as in Kafka.
         """
         host = canonical_host(host)
-        allowed: list[ResourcePattern] = []
-        denied: set[ResourcePattern] = set()
-        for resource, acls in self.of.items():
-            if resource.kind is not kind:
-                continue
-            for entry in acls.about(principal, host):
-                if entry.operation not in (AclOperation.ALL, operation):
-                    continue
-                if entry.permission is Permission.DENY:
-                    denied.add(resource)
-                else:
-                    allowed.append(resource)
+        denied = set(self._with_entry(principal, host, operation, kind, Permission.DENY))
         if ResourcePattern(kind, PatternType.LITERAL, WILDCARD) in denied:
             return False
+        allowed = self._with_entry(principal, host, operation, kind, Permission.ALLOW)
         return any(not _is_covered(resource, denied) for resource in allowed)
+
+    def _with_entry(
+        self,
+        principal: str,
+        host: str,
+        operation: AclOperation,
+        kind: ResourceKind,
+        permission: Permission,
+    ) -> Iterator[ResourcePattern]:
+        """Yield the patterns that have such an entry, for this operation or for ALL."""
+        for named in dict.fromkeys((principal, ANY_USER)):
+            for each in (AclOperation.ALL, operation):
+                for resource in self._naming.get((kind, named, each, permission), ()):
+                    entries = self.of[resource].about(named, host)
+                    if any((e.operation, e.permission) == (each, permission) for e in entries):
+                        yield resource
 
     def select(self, wanted: AclFilter) -> Iterator[tuple[ResourcePattern, AclEntry]]:
         """Yield the entries that a filter selects."""
@@ -199,4 +215,58 @@ def _is_covered(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
     )
 
 
-NO_ACLS: Final = AclTable({})
+class AclTableBuilder:
+    """The entries of all patterns while they change. A change costs what the pattern has.
+
+    The first one after a table was taken also copies what that table shares.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[ResourcePattern, ResourceAcls] = {}
+        self._naming: dict[Naming, dict[ResourcePattern, None]] = {}
+        self._unshared: set[Naming] = set()
+        """What no table has of `_naming`."""
+        self._table: AclTable | None = NO_ACLS
+
+    def put(self, resource: ResourcePattern, acls: ResourceAcls | None) -> None:
+        """Replace the entries of a pattern; None removes them."""
+        self._table = None
+        before = self._of.get(resource)
+        for naming in _namings(resource, before):
+            patterns = self._patterns(naming)
+            del patterns[resource]
+            if not patterns:
+                del self._naming[naming]
+        if acls is None:
+            self._of.pop(resource, None)
+            return
+        self._of[resource] = acls
+        for naming in _namings(resource, acls):
+            self._patterns(naming)[resource] = None
+
+    def _patterns(self, naming: Naming) -> dict[ResourcePattern, None]:
+        """Return the patterns with such an entry, to be changed."""
+        if naming not in self._naming or naming not in self._unshared:
+            self._naming[naming] = dict(self._naming.get(naming, ()))
+            self._unshared.add(naming)
+        return self._naming[naming]
+
+    @property
+    def table(self) -> AclTable:
+        """The table of all entries. It is the same object until one of them changes."""
+        if self._table is None:
+            self._table = AclTable(dict(self._of), dict(self._naming))
+            self._unshared.clear()
+        return self._table
+
+
+def _namings(resource: ResourcePattern, acls: ResourceAcls | None) -> Collection[Naming]:
+    if acls is None:
+        return ()
+    return {
+        (resource.kind, entry.principal, entry.operation, entry.permission)
+        for entry in acls.entries
+    }
+
+
+NO_ACLS: Final = AclTable({}, {})

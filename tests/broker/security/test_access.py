@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from odradek.broker.security.access import EVERYTHING, OFF, Access, Authorizer
-from odradek.broker.security.acl_table import NO_ACLS, AclTable, ResourceAcls
+from odradek.broker.security.acl_table import NO_ACLS, AclTable
 from odradek.broker.security.acls import (
     CLUSTER_NAME,
     AclEntry,
@@ -19,6 +19,7 @@ from odradek.broker.security.acls import (
 from odradek.broker.security.principal import Principal
 from odradek.broker.security.rights import ALTER_CLUSTER, CLUSTER_ACTION, READ_TOPIC, WRITE_TOPIC
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
+from tests.broker.security.acl_tables import table
 
 ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
 TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER
@@ -26,7 +27,7 @@ TOPIC, CLUSTER = ResourceKind.TOPIC, ResourceKind.CLUSTER
 
 def with_entry(operation: AclOperation, kind: ResourceKind = TOPIC, name: str = "t") -> AclTable:
     entry = AclEntry("User:alice", "*", operation, Permission.ALLOW)
-    return AclTable({ResourcePattern(kind, PatternType.LITERAL, name): ResourceAcls([entry])})
+    return table((ResourcePattern(kind, PatternType.LITERAL, name), entry))
 
 
 class Kept:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.broker.security.acl_table import AclTable, ResourceAcls, canonical_host
+from odradek.broker.security.acl_table import AclTableBuilder, ResourceAcls, canonical_host
 from odradek.broker.security.acls import (
     AclEntry,
     AclFilter,
@@ -12,7 +12,9 @@ from odradek.broker.security.acls import (
     ResourceKind,
     ResourcePattern,
 )
+from tests.broker.security.acl_tables import Binding, acls_of, table, table_of
 from tests.drawing import given, st
+from tests.fakes.calls import counted
 
 ALLOW, DENY = Permission.ALLOW, Permission.DENY
 LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
@@ -25,15 +27,6 @@ READ, WRITE, DESCRIBE, ALL = (
 )
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 ALICE = "User:alice"
-
-Binding = tuple[ResourcePattern, AclEntry]
-
-
-def table(*bindings: Binding) -> AclTable:
-    of: dict[ResourcePattern, list[AclEntry]] = {}
-    for resource, entry in bindings:
-        of.setdefault(resource, []).append(entry)
-    return AclTable({resource: ResourceAcls(entries) for resource, entries in of.items()})
 
 
 def topic(name: str, pattern: PatternType = LITERAL) -> ResourcePattern:
@@ -256,6 +249,48 @@ def test_every_decision_is_that_of_a_naive_reading(
     assert (decision.entry is None) is (decision.resource is None)
 
 
+def allows_some_topic(bindings: list[Binding]) -> bool:
+    """Return True if Alice may write to some topic: by a look at every entry."""
+    mine = [
+        (resource, entry.permission)
+        for resource, entry in bindings
+        if resource.kind == TOPIC
+        and entry.principal in {ALICE, "User:*"}
+        and entry.host in {HERE, "*"}
+        and entry.operation in {WRITE, ALL}
+    ]
+    denied = [resource for resource, permission in mine if permission == DENY]
+    return topic("*") not in denied and any(
+        permission == ALLOW
+        and (
+            resource == topic("*")
+            or (
+                resource not in denied
+                and not any(
+                    each.pattern == PREFIXED and resource.name.startswith(each.name)
+                    for each in denied
+                )
+            )
+        )
+        for resource, permission in mine
+    )
+
+
+@given(st.lists(st.lists(BINDINGS, max_size=6), min_size=1, max_size=3))
+def test_some_topic_is_that_of_a_naive_reading_after_every_change(
+    states: list[list[Binding]],
+) -> None:
+    builder = AclTableBuilder()
+    tables = []
+    for bindings in states:
+        acls = acls_of(bindings)
+        for resource in {*builder.table.of, *acls}:
+            builder.put(resource, acls.get(resource))
+        tables.append(builder.table)
+    for made, bindings in zip(tables, states, strict=True):
+        assert made.allows_some(ALICE, HERE, WRITE, TOPIC) is allows_some_topic(bindings)
+
+
 @given(st.lists(BINDINGS, max_size=8), NAMES)
 def test_what_is_selected_by_match_is_what_covers_the_name(
     bindings: list[Binding], name: str
@@ -289,8 +324,24 @@ def test_a_question_among_ten_thousand_entries_looks_at_few_of_them() -> None:
 
     of = {topic(f"t{n}"): Counted([alice(READ, who=f"User:{n}")]) for n in range(5_000)}
     of[topic("t")] = Counted([alice(READ, who=f"User:{n}") for n in range(5_000)])
-    acls = AclTable(of)
+    acls = table_of(of)
     assert acls.entry_count == 10_000
     assert acls.decide("User:7", HERE, READ, TOPIC, "t").is_allowed
     assert not acls.decide(ALICE, HERE, READ, TOPIC, "t1").is_allowed
     assert looked_at == 1
+
+
+def calls_of_some_topic(count: int) -> int:
+    """Return the calls of asking for some topic among so many entries, of all kinds but one."""
+    others = [(topic(f"t{n}"), alice(WRITE, who=f"User:{n}")) for n in range(count)]
+    read = [(topic(f"t{n}"), alice(READ, who="User:*")) for n in range(count)]
+    acls = table(*others, *read, (topic("mine"), alice(WRITE)))
+    with counted() as calls:
+        assert acls.allows_some(ALICE, HERE, WRITE, TOPIC)
+        assert not acls.allows_some("User:eve", HERE, WRITE, TOPIC)
+    return calls.count
+
+
+def test_the_question_for_some_topic_looks_at_no_entry_of_others_and_of_other_operations() -> None:
+    """Each connection of an idempotent producer asks it."""
+    assert calls_of_some_topic(1_000) == calls_of_some_topic(10)
