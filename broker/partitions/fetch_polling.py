@@ -58,7 +58,7 @@ async def poll(
                 room_bytes = granted_bytes - items_bytes
                 fits_one = room_bytes >= batch_bytes
                 found, size_bytes, is_final = await _read_all(
-                    request, readings, min(max_bytes, room_bytes), min_one=fits_one
+                    request, source, readings, min(max_bytes, room_bytes), min_one=fits_one
                 )
                 is_over = is_over or source.is_over or trio.current_time() >= deadline
                 if is_final or is_over or size_bytes >= min_bytes:
@@ -92,7 +92,12 @@ async def _has_more(request: FetchRequest, readings: Iterable[Reading]) -> bool:
 
 
 async def _read_all(
-    request: FetchRequest, readings: Sequence[Reading], max_bytes: int, *, min_one: bool
+    request: FetchRequest,
+    source: Source,
+    readings: Sequence[Reading],
+    max_bytes: int,
+    *,
+    min_one: bool,
 ) -> tuple[list[PartitionData], int, bool]:
     """Read all partitions once. Return what was found, its size, and True if waiting is no use."""
     found = []
@@ -100,6 +105,8 @@ async def _read_all(
     for number, reading in enumerate(readings):
         if number % PARTITIONS_BETWEEN_YIELDS == PARTITIONS_BETWEEN_YIELDS - 1:
             await trio.lowlevel.checkpoint()
+        # Here and not before: the wait for memory may have been long.
+        reading.ask_right(source.may_read)
         data = await _read(
             request, reading, max_bytes - total_bytes, is_first=min_one and not total_bytes
         )

@@ -61,6 +61,13 @@ class Reading:
         except KafkaError as error:
             self.error = error
 
+    # invariant authorization 4
+    def ask_right(self, may_read: Callable[[str], bool]) -> None:
+        """Refuse the partition if its topic may not be read any more."""
+        if self.leader is not None and not may_read(self.topic):
+            self.leader = None
+            self.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
     @property
     def is_found(self) -> bool:
         return self.error is None or self.error.code not in NOT_FOUND
@@ -106,6 +113,10 @@ class Source(Protocol):
         """True if there is no use in waiting."""
         ...
 
+    def may_read(self, topic: str, /) -> bool:
+        """Return True if the client may read a topic now."""
+        ...
+
     async def collect(self) -> Asked:
         """Return what is to be read now, and watch for news of it."""
         ...
@@ -119,22 +130,14 @@ class WholeFetch:
     """A fetch that lists everything. Its partitions are looked up once."""
 
     def __init__(self, asked: Asked, may_read: Callable[[str], bool]) -> None:
-        """`may_read` returns True if the client may still read a topic."""
         self._asked = asked
-        self._may_read = may_read
+        self.may_read = may_read
 
     @property
     def is_over(self) -> bool:
         return not self._asked.found_count
 
     async def collect(self) -> Asked:
-        # invariant authorization 4
-        turns = Turns()
-        for reading in self._asked.readings:
-            await turns.take()
-            if reading.leader is not None and not self._may_read(reading.topic):
-                reading.leader = None
-                reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return self._asked
 
     def watch(self) -> AbstractContextManager[Awaited]:
@@ -161,14 +164,14 @@ class SessionFetch:
     ) -> None:
         """`name_of` has the name of a topic by its id; "" if there is none.
 
-        `may_read` returns True if the client may read a topic. `rights` is another object when that
+        `rights` is another object when that
         may have changed. `refuses` is true for a client that asks as a follower.
         """
         self._partitions = partitions
         self._name_of = name_of
         self._session = session
         self._epoch = next_epoch(request.session_epoch)
-        self._may_read = may_read
+        self.may_read = may_read
         self._refuses = refuses
         session.note_rights(rights)
         self._news = session.watch_news()
@@ -208,7 +211,7 @@ class SessionFetch:
             reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif self._session.by_id and not place.topic:
             reading.error = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        elif not self._may_read(place.topic):
+        elif not self.may_read(place.topic):
             reading.error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         else:
             reading.look_up(self._partitions, place.topic, place.topic_id)

@@ -49,10 +49,13 @@ AUTHORIZATION_BUGS: Final = (
     ),
     Planted(
         bug="a long poll returns what may not be read any more",
-        where="WholeFetch.collect",
-        old="if reading.leader is not None and (not self._may_read(reading.topic)):",
+        where="Reading.ask_right",
+        old="if self.leader is not None and (not may_read(self.topic)):",
         new="if False:",
-        tests=(f"{REVOKED}a_long_poll_does_not_return_what_may_not_be_read_any_more",),
+        tests=(
+            f"{REVOKED}a_long_poll_does_not_return_what_may_not_be_read_any_more",
+            f"{REVOKED}a_fetch_that_has_waited_for_memory_asks_for_its_right_again",
+        ),
     ),
     Planted(
         bug="a fetch session is anybody's who knows its number",

@@ -1,5 +1,8 @@
 """A right that is taken away stops what is under way: sessions, long polls, joins, the lane."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -7,8 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.api.context import Allowance, RequestContext
+from odradek.broker.api.fetch import fetch
 from odradek.broker.security.acls import AclFilter
-from odradek.broker.security.principal import Principal
+from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.security.rights import READ_GROUP, READ_TOPIC, WRITE_ID, WRITE_TOPIC
 from odradek.protocol.apis.fetch import (
     FETCH,
@@ -134,6 +139,51 @@ async def test_a_long_poll_does_not_return_what_may_not_be_read_any_more() -> No
         answer = await reader.answer()
         assert codes(answer) == {"t": TOPIC_REFUSED}
         assert not answer.responses[0].partitions[0].records
+
+
+class Crowded(Allowance):
+    """A memory that has no room for an answer until a test makes it."""
+
+    def __init__(self) -> None:
+        self.has_room = trio.Event()
+
+    @asynccontextmanager
+    async def reading(self, max_bytes: int, least_bytes: int = 0) -> AsyncIterator[int]:
+        await self.has_room.wait()
+        yield max_bytes
+
+
+@pytest.mark.parametrize("in_session", [True, False])
+async def test_a_fetch_that_has_waited_for_memory_asks_for_its_right_again(
+    in_session: bool,
+) -> None:
+    async with secured() as broker:
+        await make_topics(broker)
+        await broker.permit(READ_TOPIC, "t")
+        await broker.permit(WRITE_TOPIC, "t")
+        broker.switch_on()
+        assert await produced(broker.connect(), "t") == 0
+        access = broker.core.authorizer.access_of(ANONYMOUS, "10.0.0.1")
+        context = RequestContext(
+            core=broker.core, api_version=12, client_id="", host="10.0.0.1", access=access
+        )
+        request = fetch_of("t")
+        if in_session:
+            begun = await fetch(context, fetch_of("t", session=(0, 0)))
+            request = fetch_of(session=(begun.session_id, 1))
+        crowded = Crowded()
+        answers = []
+
+        async def ask() -> None:
+            answers.append(await fetch(replace(context, allowance=crowded), request))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            await broker.revoke_all()
+            crowded.has_room.set()
+        assert codes(answers[0]) == {"t": TOPIC_REFUSED}
+        assert not answers[0].responses[0].partitions[0].records
 
 
 async def test_another_principal_cannot_go_on_with_a_fetch_session() -> None:
