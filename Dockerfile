@@ -2,7 +2,7 @@
 FROM python:3.13-slim AS build
 WORKDIR /source
 COPY . .
-RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[cluster]'
+RUN pip wheel --no-cache-dir --wheel-dir /wheels '.[cluster,oauth]'
 
 # The programs of the profiles `demo` and `spark` in docker-compose.yml.
 FROM python:3.13-slim AS demo
@@ -14,7 +14,7 @@ USER odradek
 
 FROM python:3.13-slim AS broker
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster]' && rm -r /wheels \
+RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster,oauth]' && rm -r /wheels \
     && useradd --system --uid 999 odradek \
     && install -d -o odradek /var/lib/odradek
 USER odradek

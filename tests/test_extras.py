@@ -27,6 +27,7 @@ raise RuntimeError(CliRunner().invoke(main, ["serve", *listen, *options]).output
 USES: Final = {
     "cluster": [SERVE],
     "java": [],
+    "oauth": [],
     "postgres": ["import odradek.client.postgres", "import odradek.client.postgres.blocking"],
     "schemas": ["import odradek.client.schemas"],
     "spark": ["from odradek.client.spark.source import OdradekSource"],

