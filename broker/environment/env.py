@@ -147,6 +147,10 @@ class HandshakeFailed(Exception):
     """No TLS with the other side: the end of a sentence that begins with who it is."""
 
 
+def nothing_noted() -> None:
+    """Do nothing: the progress of a handshake is of no interest."""
+
+
 class OtherEnd(Enum):
     """The state of the other side of a connection, as far as it is known."""
 
@@ -183,9 +187,10 @@ class Connection(Protocol):
     def peer_certificate(self) -> bytes | None:
         """The certificate that the other side has shown in the handshake, in DER."""
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         """Agree on TLS, if the listener has it; otherwise do nothing. Call it before anything else.
 
+        `note_progress` is called after each step that the client cannot take with a single byte.
         Raises `HandshakeFailed`.
         """
 

@@ -35,6 +35,7 @@ from odradek.broker.environment.env import (
     OtherEnd,
     Take,
     TlsContext,
+    nothing_noted,
 )
 from odradek.broker.environment.reactor import Reactor, is_possible, other_end_of
 
@@ -91,7 +92,7 @@ class SocketConnection:
     def peer_certificate(self) -> None:
         return None
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         await trio.lowlevel.checkpoint()
 
     async def receive_into(self, buffer: memoryview) -> int:
@@ -360,9 +361,10 @@ def _connections(reactor: Reactor | None) -> Connected:
 
 def _tls_connections(reactor: Reactor | None, tls: TlsContext) -> Connected:
     # Most brokers have no TLS, and a start is almost only imports.
-    from odradek.broker.environment.tls_connection import HANDSHAKE_THREADS, TlsConnection
+    from odradek.broker.environment.handshake_threads import HandshakeThreads
+    from odradek.broker.environment.tls_connection import TlsConnection
 
-    threads = trio.CapacityLimiter(HANDSHAKE_THREADS)
+    threads = HandshakeThreads()
 
     def connection(sock: socket.socket) -> Connection:
         peer, is_local = _set_up(sock)

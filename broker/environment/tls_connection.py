@@ -1,13 +1,14 @@
 """A `Connection` over TLS: a non-blocking `ssl.SSLSocket`, whose records `TlsRecords` reads.
 
 The handshake is the only dear step: 2 to 10 ms of a processor. So each of its steps runs in a
-thread, and a limit of threads is the queue of a flood of them. OpenSSL releases the interpreter
-meanwhile. A client that sends nothing costs no thread: the first byte is waited for in the loop.
+thread (`handshake_threads.py`). OpenSSL releases the interpreter meanwhile. A client that sends
+nothing costs no thread: the first byte is waited for in the loop.
 """
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -18,13 +19,13 @@ from odradek.broker.environment.env import (
     OtherEnd,
     Take,
     TlsContext,
+    nothing_noted,
 )
+from odradek.broker.environment.handshake_threads import HandshakeThreads
 from odradek.broker.environment.reactor import Reactor, other_end_of
 from odradek.client.tls.failures import why_not_accepted
 from odradek.client.tls.records import TlsRecords
 
-HANDSHAKE_THREADS: Final = 2
-"""The handshakes of a listener that are worked on at the same time."""
 HANDSHAKE_RECORD: Final = 0x16
 """The first byte that a client of TLS sends."""
 LINGER_SECONDS: Final = 0.2
@@ -57,7 +58,7 @@ class TlsConnection:
         is_local: bool,
         reactor: Reactor | None,
         tls: TlsContext,
-        threads: trio.CapacityLimiter,
+        threads: HandshakeThreads,
     ) -> None:
         self._socket = sock
         self._records: TlsRecords
@@ -78,7 +79,7 @@ class TlsConnection:
     def peer_certificate(self) -> bytes | None:
         return self._certificate
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         try:
             first = await self._first_byte()
             if first != HANDSHAKE_RECORD:
@@ -92,7 +93,11 @@ class TlsConnection:
                 self._socket, server_side=True, do_handshake_on_connect=False
             )
             self._socket = sock
-            while not await trio.to_thread.run_sync(_has_agreed, sock, limiter=self._threads):
+            is_first = True
+            while not await self._threads.run(partial(_has_agreed, sock), is_first=is_first):
+                if is_first and sock.cipher() is not None:  # a whole ClientHello is answered
+                    is_first = False
+                    note_progress()
                 await trio.lowlevel.wait_readable(sock)
         except RuntimeError as error:
             await self._linger()

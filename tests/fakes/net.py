@@ -5,7 +5,15 @@ from typing import Protocol
 
 import trio
 
-from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take, TlsContext
+from odradek.broker.environment.env import (
+    Bound,
+    Buffer,
+    Connection,
+    OtherEnd,
+    Take,
+    TlsContext,
+    nothing_noted,
+)
 from tests.fakes.ready import ReadyTurns
 
 
@@ -33,7 +41,7 @@ class FakeConnection:
     def peer_certificate(self) -> bytes | None:
         return None
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         await trio.lowlevel.checkpoint()
 
     @property

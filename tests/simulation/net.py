@@ -16,7 +16,15 @@ from zlib import crc32
 
 import trio
 
-from odradek.broker.environment.env import Bound, Buffer, Connection, OtherEnd, Take, TlsContext
+from odradek.broker.environment.env import (
+    Bound,
+    Buffer,
+    Connection,
+    OtherEnd,
+    Take,
+    TlsContext,
+    nothing_noted,
+)
 from odradek.broker.environment.reactor import is_possible
 from tests.fakes.ready import ReadyTurns
 
@@ -149,7 +157,7 @@ class End:
     def peer_certificate(self) -> bytes | None:
         return None
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         await trio.lowlevel.checkpoint()
 
     @property

@@ -41,6 +41,7 @@ class Served:
         self._arrived, self._connections = trio.open_memory_channel[Connection](10)
         self.port = 0
         self.failures: list[str] = []
+        self.progress = 0
         self.ends = 0
         self.turns = 0
 
@@ -59,12 +60,15 @@ class Served:
             tls=self._tls.current,
         )
 
+    def _note_progress(self) -> None:
+        self.progress += 1
+
     def _end_turn(self) -> None:
         self.turns += 1
 
     async def _serve(self, connection: Connection) -> None:
         try:
-            await connection.handshake()
+            await connection.handshake(self._note_progress)
         except HandshakeFailed as error:
             self.failures.append(str(error))
         else:
@@ -411,3 +415,19 @@ async def test_a_handshake_for_which_no_thread_can_start_is_refused(
         assert "can't start new thread" in found.failures[0]
         with await found.client():
             await found.accepted()
+
+
+async def test_a_hello_in_pieces_makes_progress_once_and_a_byte_makes_none(tmp_path: Path) -> None:
+    """Progress keeps a handshake its place among others: it must not be had for a byte."""
+    hello = client_hello()
+    async with served(tmp_path) as found:
+        with found.plain() as client:
+            for byte in hello[:-1]:
+                client.sendall(bytes([byte]))
+            assert found.progress == 0
+            client.sendall(hello[-1:])
+            await until(lambda: found.progress == 1)
+            client.sendall(b"\x14\x03\x03")  # the beginning of what follows
+            client.sendall(b"\x00")
+        await until(lambda: found.ends == 1)
+    assert found.progress == 1

@@ -1,12 +1,13 @@
 """Handshakes: a time limit that bytes do not renew, and a bound of those that are under way."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
-from odradek.broker.environment.env import HandshakeFailed
+from odradek.broker.environment.env import HandshakeFailed, nothing_noted
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, Handshakes
 from odradek.broker.tls.listener_tls import ListenerTls
@@ -35,7 +36,7 @@ class Slow(FakeConnection):
 
     bytes_sent = 0
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         while True:
             await trio.sleep(1)
             self.bytes_sent += 1
@@ -53,7 +54,7 @@ class Shows(FakeConnection):
     def peer_certificate(self) -> bytes | None:
         return self._certificate
 
-    async def handshake(self) -> None:
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         await trio.lowlevel.checkpoint()
         if self._error:
             raise HandshakeFailed(self._error)

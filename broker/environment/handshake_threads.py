@@ -1,0 +1,38 @@
+"""The threads in which the steps of TLS handshakes run, and their queue.
+
+The first step of the broker is the dear one: it signs, which takes 2 to 10 ms of a processor. A
+ClientHello costs its sender nothing, so there may be more of them than can be served. Then a long
+queue helps nobody: whoever is in it waits until its client has gone. So `FIRST_STEPS_WAITING` of
+them wait, a tenth of a second, and those that come meanwhile are refused.
+
+The later steps are cheap, and their clients have answered the first one: they are nearly done. So
+they have a thread of their own and wait for no first step. (OpenSSL may ask a client for another
+ClientHello. Then the broker signs in the second step, for which the client has worked, too.)
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from odradek.broker.environment.env import HandshakeFailed
+
+FIRST_STEPS_AT_ONCE: Final = 2
+LATER_STEPS_AT_ONCE: Final = 1
+FIRST_STEPS_WAITING: Final = 64
+
+
+class HandshakeThreads:
+    """The threads of one listener."""
+
+    def __init__(self) -> None:
+        self._first = trio.CapacityLimiter(FIRST_STEPS_AT_ONCE)
+        self._later = trio.CapacityLimiter(LATER_STEPS_AT_ONCE)
+
+    async def run(self, step: Callable[[], bool], *, is_first: bool) -> bool:
+        """Run a step in a thread and return its result. Raises `HandshakeFailed`, and as `step`."""
+        if not is_first:
+            return await trio.to_thread.run_sync(step, limiter=self._later)
+        if self._first.statistics().tasks_waiting >= FIRST_STEPS_WAITING:
+            raise HandshakeFailed("too many other TLS handshakes have begun")
+        return await trio.to_thread.run_sync(step, limiter=self._first)
