@@ -23,6 +23,7 @@ from odradek.broker.environment.turns import Turns
 from odradek.broker.group.classic_group import ClassicGroup, Member
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.state import GroupState
+from odradek.broker.security.access import Access
 from odradek.broker.security.rights import DELETE_GROUP, DESCRIBE_CLUSTER, DESCRIBE_GROUP, GROUP
 from odradek.protocol.apis.group import (
     DELETE_GROUPS,
@@ -142,10 +143,14 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
     consumers = context.core.groups.consumers.list_groups()
     if types and CONSUMER not in types:
         consumers = []
+    access = context.access
+    if not access.shows(DESCRIBE_CLUSTER):
+        # A large reservation waits or is refused: it must not depend on what is not shown.
+        classic = [each for each in classic if await _is_shown(access, each.group_id, turns)]
+        consumers = [each for each in consumers if await _is_shown(access, each[0], turns)]
     await context.expect(len(classic) + len(consumers))
     listed = []
     names_bytes = 0
-    access = context.access
     sees_all = access.shows(DESCRIBE_CLUSTER)
     for group in chain(map(_to_listed_group, classic), map(_listed_consumer, consumers)):
         await turns.take()
@@ -156,6 +161,11 @@ async def list_groups(context: RequestContext, request: ListGroupsRequest) -> Li
             names_bytes += text_bytes(group.group_id) + text_bytes(group.protocol_type)
     await context.expect(0, extra_bytes=names_bytes)
     return ListGroupsResponse(error_code=ErrorCode.NONE, groups=tuple(listed))
+
+
+async def _is_shown(access: Access, group_id: str, turns: Turns) -> bool:
+    await turns.take()
+    return access.shows(DESCRIBE_GROUP, group_id)
 
 
 def _to_listed_group(group: ClassicGroup) -> ListedGroup:

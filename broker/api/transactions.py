@@ -29,6 +29,7 @@ from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.patterns import compiled
 from odradek.broker.environment.turns import STEPS_PER_TURN, Turns
+from odradek.broker.security.access import EVERYTHING
 from odradek.broker.security.rights import DESCRIBE_ID, DESCRIBE_TOPIC
 from odradek.broker.txn.transaction import State
 from odradek.broker.txn.view import TransactionView
@@ -146,7 +147,7 @@ async def list_transactions(
         shown = (request.transactional_id_pattern or "")[:SHOWN_MAX]
         LOGGER.debug("no pattern for transactional ids: %r: %s", shown, error)
         return _refusal(ErrorCode.INVALID_REGULAR_EXPRESSION)
-    await context.expect(transactions.transaction_count)
+    await context.expect(await _shown_count(context, turns))
     listed = []
     ids_bytes = 0
     for view in transactions.transactions():
@@ -165,6 +166,21 @@ async def list_transactions(
         unknown_state_filters=tuple(unknown),
         transaction_states=tuple(listed),
     )
+
+
+async def _shown_count(context: RequestContext, turns: Turns) -> int:
+    """Return the number of transactional ids that the client may see.
+
+    A large reservation waits or is refused: it must not depend on what is not shown.
+    """
+    transactions = context.core.transactions
+    if context.access is EVERYTHING:
+        return transactions.transaction_count
+    count = 0
+    for view in transactions.transactions():
+        await turns.take(LIST_STEPS)
+        count += context.access.shows(DESCRIBE_ID, view.transactional_id)
+    return count
 
 
 class _Filter:

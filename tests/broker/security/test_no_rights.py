@@ -19,9 +19,11 @@ from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, Fet
 from odradek.protocol.apis.group import (
     DESCRIBE_GROUPS,
     JOIN_GROUP,
+    LIST_GROUPS,
     DescribeGroupsRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
+    ListGroupsRequest,
 )
 from odradek.protocol.apis.group_offsets import (
     OFFSET_COMMIT,
@@ -42,9 +44,11 @@ from odradek.protocol.apis.topics import CREATE_TOPICS, CreatableTopic, CreateTo
 from odradek.protocol.apis.transactions import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
+    ListTransactionsRequest,
 )
 from odradek.protocol.apis.txn import (
     ADD_PARTITIONS_TO_TXN,
@@ -241,6 +245,18 @@ async def write(owner: Asker) -> None:
     assert written.responses[0].partition_responses[0].error_code == 0
 
 
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The memory that answers wait for, as items and bytes."""
+    counted: list[tuple[int, int]] = []
+
+    async def expect(_context: RequestContext, items: int, *, extra_bytes: int = 0) -> None:
+        counted.append((items, extra_bytes))
+
+    monkeypatch.setattr(RequestContext, "expect", expect)
+    return counted
+
+
 REFUSED: Final = (
     (OFFSET_FETCH, 7, OffsetFetchRequest(group_id=HUSH_OFFSETS, topics=None)),
     (
@@ -264,15 +280,9 @@ REFUSED: Final = (
     ("api", "version", "wanted"), REFUSED, ids=[f"{api.name}-{v}" for api, v, _ in REFUSED]
 )
 async def test_the_memory_that_a_refusal_waits_for_does_not_show_what_is_stored(
-    monkeypatch: pytest.MonkeyPatch, api: Api[Any, Any], version: int, wanted: Any
+    counts: list[tuple[int, int]], api: Api[Any, Any], version: int, wanted: Any
 ) -> None:
     """A large group closed the connection of a client that may not know of it, or delayed it."""
-    counts: list[tuple[int, int]] = []
-
-    async def expect(_context: RequestContext, items: int, *, extra_bytes: int = 0) -> None:
-        counts.append((items, extra_bytes))
-
-    monkeypatch.setattr(RequestContext, "expect", expect)
     async with secured() as broker:
         _, owner = await make_secrets(broker)
         await write(owner)
@@ -285,6 +295,29 @@ async def test_the_memory_that_a_refusal_waits_for_does_not_show_what_is_stored(
         await broker.connect().ask(api, version, wanted)
         assert sum(count for count, _ in counts) == 1
         assert not any(extra_bytes for _, extra_bytes in counts)
+
+
+LISTED: Final = (
+    (LIST_GROUPS, 5, ListGroupsRequest()),
+    (LIST_TRANSACTIONS, 2, ListTransactionsRequest(state_filters=(), producer_id_filters=())),
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "version", "wanted"), LISTED, ids=[each[0].name for each in LISTED]
+)
+async def test_the_memory_that_an_empty_list_waits_for_does_not_show_how_much_there_is(
+    counts: list[tuple[int, int]], api: Api[Any, Any], version: int, wanted: Any
+) -> None:
+    async with secured() as broker:
+        _, owner = await make_secrets(broker)
+        counts.clear()
+        await owner.ask(api, version, wanted)
+        assert any(count for count, _ in counts), "there is something to hide"
+        broker.switch_on()
+        counts.clear()
+        await broker.connect().ask(api, version, wanted)
+        assert not any(count or extra_bytes for count, extra_bytes in counts)
 
 
 async def test_records_are_not_fetched_by_the_id_of_a_topic() -> None:
