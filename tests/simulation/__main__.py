@@ -27,8 +27,8 @@ SEED_SECONDS = 300
 """The longest time that a process may take for its seed."""
 
 
-def main() -> int:
-    given = _parser().parse_args()
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _given(arguments)
     if given.failover is not None:
         print(run_failover(given.brokers or FAILOVER_BROKERS, given.failover))
         return 0
@@ -51,6 +51,16 @@ def main() -> int:
     for violation in outcome.violations:
         print(f"VIOLATED {violation}")
     return 1 if outcome.violations else 0
+
+
+def _given(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments. What would be ignored is refused."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    for name in ("set", "clients", "seconds"):
+        if given.faults is None and getattr(given, name) != parser.get_default(name):
+            parser.error(f"--{name} needs --faults: without it the seed draws everything")
+    return given
 
 
 def _parser() -> argparse.ArgumentParser:
