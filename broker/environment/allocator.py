@@ -13,7 +13,8 @@ A broker that has nothing to do needs none of this memory, and gives it back.
 
 import os
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import trio
 
@@ -35,25 +36,27 @@ WORTH_BYTES: Final = 8 * 1024 * 1024
 async def keep_freed_memory() -> None:
     """Keep what is freed while the broker works, and give it back when it is quiet.
 
-    Returns, and does nothing, if this is not glibc: other C libraries have no such limits.
+    Returns, and does nothing, if this is not glibc: other C libraries have no such limits, or take
+    them and have no `malloc_trim`.
     """
     import ctypes  # a start is over before it needs this
 
     library = ctypes.CDLL(None)
     set_option = getattr(library, "mallopt", None)
-    if set_option is None:
+    trim = getattr(library, "malloc_trim", None)
+    if set_option is None or trim is None:
         return
     set_option(M_MMAP_THRESHOLD, OWN_MAPPING_BYTES)
     set_option(M_TRIM_THRESHOLD, KEPT_BYTES)
     # Opened once: later the broker may have no descriptor left.
     statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        await _give_back_when_quiet(library, statm)
+        await _give_back_when_quiet(trim, statm)
     finally:
         os.close(statm)
 
 
-async def _give_back_when_quiet(library: Any, statm: int) -> None:
+async def _give_back_when_quiet(trim: Callable[[int], object], statm: int) -> None:
     def resident_bytes() -> int:
         return int(os.pread(statm, 200, 0).split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -63,6 +66,6 @@ async def _give_back_when_quiet(library: Any, statm: int) -> None:
         await trio.sleep(LOOK_SECONDS)
         is_quiet = time.process_time() - began < QUIET_SHARE * LOOK_SECONDS
         if is_quiet and resident_bytes() - lowest >= WORTH_BYTES:
-            library.malloc_trim(0)
+            trim(0)
             lowest = resident_bytes()
         lowest = min(lowest, resident_bytes())
