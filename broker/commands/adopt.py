@@ -13,7 +13,8 @@ import trio
 from odradek.broker.cluster.adoption import Adopted, CannotAdopt, adopt
 from odradek.broker.cluster.node_identity import WrongDirectory
 from odradek.broker.cluster.store_embedded import DamagedStore
-from odradek.broker.commands.serve import DEFAULT_DIRECTORY, read_sources
+from odradek.broker.commands.given_settings import CONFIG_OPTION, SET_OPTION, read_sources
+from odradek.broker.commands.serve import DEFAULT_DIRECTORY
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import Settled, settle
@@ -41,19 +42,8 @@ PEER_PORT: Final = 9093
     type=click.Path(exists=True, file_okay=False),
     help="The directory of the broker, which is stopped.",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A properties file with the broker's settings, among them those for etcd.",
-)
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Give a setting, such as etcd.key.prefix; overrules --config. Repeatable.",
-)
+@CONFIG_OPTION
+@SET_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the keys are above.")
 def adopt_command(
     etcd: str | None,

@@ -5,7 +5,7 @@ Words stand for Kafka's numbers: a resource is of type `"topic"`, `"group"`, `"t
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
@@ -143,13 +143,7 @@ class AclAdmin:
         return await _describe(
             self._cluster,
             DescribeAclsRequest(
-                resource_type_filter=_number(RESOURCES, resource),
-                resource_name_filter=name,
-                pattern_type_filter=_number(PATTERNS, pattern),
-                principal_filter=principal,
-                host_filter=host,
-                operation=_number(OPERATIONS, operation),
-                permission_type=_number(PERMISSIONS, permission),
+                **_selection(resource, name, pattern, principal, host, operation, permission)
             ),
         )
 
@@ -172,13 +166,7 @@ class AclAdmin:
         return await _delete(
             self._cluster,
             DeleteAclsFilter(
-                resource_type_filter=_number(RESOURCES, resource),
-                resource_name_filter=name,
-                pattern_type_filter=_number(PATTERNS, pattern),
-                principal_filter=principal,
-                host_filter=host,
-                operation=_number(OPERATIONS, operation),
-                permission_type=_number(PERMISSIONS, permission),
+                **_selection(resource, name, pattern, principal, host, operation, permission)
             ),
         )
 
@@ -199,16 +187,31 @@ class AclAdmin:
         return await _explain(
             self._cluster,
             DescribeAclsRequest(
-                resource_type_filter=_number(RESOURCES, resource),
-                resource_name_filter=name,
-                pattern_type_filter=PATTERNS["match"],
-                principal_filter=principal,
-                host_filter=host,
-                operation=_number(OPERATIONS, operation),
-                permission_type=ANY,
+                **_selection(resource, name, "match", principal, host, operation, None),
                 explains=True,
             ),
         )
+
+
+def _selection(
+    resource: str | None,
+    name: str | None,
+    pattern: str,
+    principal: str | None,
+    host: str | None,
+    operation: str | None,
+    permission: str | None,
+) -> dict[str, Any]:
+    """Return the fields of a filter; None stands for anything."""
+    return {
+        "resource_type_filter": _number(RESOURCES, resource),
+        "resource_name_filter": name,
+        "pattern_type_filter": _number(PATTERNS, pattern),
+        "principal_filter": principal,
+        "host_filter": host,
+        "operation": _number(OPERATIONS, operation),
+        "permission_type": _number(PERMISSIONS, permission),
+    }
 
 
 async def _create(cluster: Cluster, creations: tuple[AclCreation, ...]) -> None:
