@@ -4,19 +4,32 @@ Each build begins with an empty `build/lib`: setuptools packs everything that it
 the modules of an earlier build that the project does not have any more.
 
 Two small modules are written in C. They are optional: without a C compiler, or where it refuses
-them, the package is built without them, and `odradek --version` says so.
+them, the package is built without them, and `odradek --version` says so. Such a wheel is one for
+every platform.
 """
 
 import shutil
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 
 class CleanBuild(build_py):
     def run(self) -> None:
         shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
+
+
+class TaggedWheel(bdist_wheel):
+    def run(self) -> None:
+        self.run_command("build")
+        compiled = self.get_finalized_command("build_ext").get_outputs()
+        if not any(Path(each).exists() for each in compiled):
+            self.distribution.ext_modules = []
+            self.root_is_pure = True
         super().run()
 
 
@@ -29,7 +42,7 @@ OPTIONAL = {
 }
 
 setup(
-    cmdclass={"build_py": CleanBuild},
+    cmdclass={"build_py": CleanBuild, "bdist_wheel": TaggedWheel},
     ext_modules=[
         Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **OPTIONAL),
         Extension(

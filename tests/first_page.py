@@ -54,10 +54,11 @@ def copy_sources(target: Path) -> Path:
     return target
 
 
-def build_wheel(sources: Path, target: Path) -> Path:
+def build_wheel(sources: Path, target: Path, **environment: str) -> Path:
     """Build the wheel with the setuptools of this environment, and return its file."""
     options = ["--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(target)]
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(sources)])
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", *options, str(sources)]
+    _run(command, environment={**os.environ, **environment})
     (built,) = target.glob("*.whl")
     return built
 

@@ -5,6 +5,7 @@ import pydoc
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from tests.first_page import EXPECTED, build_wheel, copy_sources, steps_of
 
 ROOT: Final = Path(__file__).parents[1]
 SECONDS: Final = 120.0
+PLATFORM: Final = sysconfig.get_platform().replace("-", "_").replace(".", "_")
 REMOVED: Final = "odradek/broker/removed_meanwhile.py"
 
 
@@ -68,9 +70,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built in a clone where an earlier build has left a module that was removed."""
     place = tmp_path_factory.mktemp("wheel")
     sources = copy_sources(place / "clone")
-    stale = sources / "build" / "lib" / REMOVED
-    stale.parent.mkdir(parents=True)
-    stale.write_text("")
+    for lib in ("lib", f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"):
+        stale = sources / "build" / lib / REMOVED
+        stale.parent.mkdir(parents=True)
+        stale.write_text("")
     return build_wheel(sources, place)
 
 
@@ -86,6 +89,23 @@ def test_a_wheel_has_no_module_that_was_removed_since_the_last_build(wheel: Path
         f"odradek/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "broker").rglob("*.py")
     }
     assert packed == there
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_a_wheel_with_what_is_compiled_is_for_its_platform(wheel: Path) -> None:
+    assert wheel.name == f"odradek-{odradek.__version__}-cp311-abi3-{PLATFORM}.whl"
+
+
+@pytest.mark.slow
+def test_a_wheel_without_what_is_compiled_is_for_every_platform(tmp_path: Path) -> None:
+    """It took its place beside a wheel with it, under the same name."""
+    sources = copy_sources(tmp_path / "clone")
+    built = build_wheel(sources, tmp_path, CC="false")
+    assert built.name == f"odradek-{odradek.__version__}-py3-none-any.whl"
+    names = zipfile.ZipFile(built).namelist()
+    assert "odradek/__init__.py" in names
+    assert not [name for name in names if name.endswith(".so")]
 
 
 @pytest.mark.slow
