@@ -73,10 +73,14 @@ class RunningBroker:
         """Return what the process has written to its standard error since it was started."""
         return Path(self._written.name).read_text()
 
+    @property
+    def listening(self) -> Sequence[str]:
+        """The options that say where it listens; a subclass may have several listeners."""
+        return ("--listen", f"{self.listener}://{self.host}:{self.port}")
+
     def start(self) -> None:
         """Start the process and return when it serves. A port once picked stays the same."""
-        arguments = ["--listen", f"{self.listener}://{self.host}:{self.port}"]
-        arguments += ["--data-dir", str(self.data_dir)]
+        arguments = [*self.listening, "--data-dir", str(self.data_dir)]
         for name, value in self.config.items():
             arguments += ["--set", f"{name}={value}"]
         self._written.seek(0)

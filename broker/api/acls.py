@@ -16,6 +16,8 @@ Differs from Kafka:
 
 - A pattern of type ANY or MATCH cannot be created. CreateAcls answers INVALID_REQUEST, and Kafka
   UNKNOWN_SERVER_ERROR.
+- An entry for `*` is about every name. For Kafka it is not about a name that begins with a star,
+  such as the group `*g`.
 - The number of ACL entries is bounded. There are at most 100,000 (POLICY_VIOLATION), names have up
   to 4,096 characters, and the entries of one resource pattern 256 KiB.
 - ACLs wait for every broker. While a broker of a version without ACLs is registered, or away and

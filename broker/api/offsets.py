@@ -37,7 +37,7 @@ from odradek.broker.partitions.by_time import first_at, largest
 from odradek.broker.partitions.isolation import ISOLATION_LEVELS, READ_COMMITTED
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.reader_epochs import NOT_SAID, check_leader_epoch
-from odradek.broker.security.rights import DESCRIBE_TOPIC
+from odradek.broker.security.rights import CLUSTER_ACTION, DESCRIBE_TOPIC
 from odradek.protocol.apis.offsets import (
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
@@ -203,7 +203,8 @@ async def offset_for_leader_epoch(
             request.replica_id,
             context.host,
         )
-    end_in = _not_for_followers if is_follower else partial(_epoch_end, context)
+    sees_all = context.access.shows(CLUSTER_ACTION)
+    end_in = _not_for_followers if is_follower else partial(_epoch_end, context, sees_all)
     for topic in request.topics:
         await turns.take()
         ends = await turns.map(partial(end_in, topic.topic), topic.partitions)
@@ -218,10 +219,11 @@ def _not_for_followers(_topic: str, wanted: OffsetForLeaderPartition) -> EpochEn
 
 
 def _epoch_end(
-    context: RequestContext, topic: str, wanted: OffsetForLeaderPartition
+    context: RequestContext, sees_all: bool, topic: str, wanted: OffsetForLeaderPartition
 ) -> EpochEndOffset:
     try:
-        context.access.check(DESCRIBE_TOPIC, topic)
+        if not sees_all:
+            context.access.check(DESCRIBE_TOPIC, topic)
         leader = context.core.partitions.leader(topic, wanted.partition)
         check_leader_epoch(leader, wanted.current_leader_epoch)
     except KafkaError as error:
@@ -237,5 +239,9 @@ def _epoch_end(
 
 SERVED: Final = (
     ServedApi(LIST_OFFSETS, list_offsets, (Need(DESCRIBE_TOPIC),)),
-    ServedApi(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch, (Need(DESCRIBE_TOPIC),)),
+    ServedApi(
+        OFFSET_FOR_LEADER_EPOCH,
+        offset_for_leader_epoch,
+        (Need(DESCRIBE_TOPIC, "or CLUSTER_ACTION"), Need(CLUSTER_ACTION, "instead of that")),
+    ),
 )

@@ -107,6 +107,9 @@ runs are accepted, and logged. `--ignore-unknown` starts without those settings.
 - What is named twice is answered once. This holds for DescribeTransactions, DescribeProducers,
   OffsetDelete, ElectLeaders, AlterPartitionReassignments and DescribeLogDirs, so that no small
   request has a huge answer.
+- A refusal of a whole request repeats nothing of it. ListPartitionReassignments and
+  DescribeUserScramCredentials have one error. Kafka lists the topics and users of the request with
+  it.
 
 ## Clients
 

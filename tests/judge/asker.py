@@ -17,6 +17,7 @@ from odradek.protocol.apis.topics import (
     CreateTopicsRequest,
 )
 from odradek.protocol.errors import ErrorCode
+from tests.judge.doors import Doors
 from tests.judge.line import PATIENCE_SECONDS, Line, Silence
 from tests.judge.names import Names, code_name
 from tests.judge.reading import BY_NAME, OffsetsLog, StateLog, fetch, list_offset
@@ -75,6 +76,8 @@ class Asker:
         self.transcript: list[str] = []
         self.patience_seconds = PATIENCE_SECONDS
         self.topics_made: dict[str, int] = {}
+        self.doors: Doors | None = None
+        """Where a secured broker lets in others than super users."""
 
     def close(self) -> None:
         self.line.close()
@@ -102,21 +105,23 @@ class Asker:
         answer: Callable[[Any], str] | None = None,
         codes: Callable[[Any], Sequence[int]] = lambda response: (),
         client_id: str | None = None,
+        by: Line | None = None,
     ) -> Any:
         """Send a request of any kind and record "what -> answer". Return the response.
 
         `answer` formats the response (by default every field except times and messages). `codes`
-        returns its error codes, which may be in `NOT_YET`. Return None if there was no answer; the
-        line then has whether the connection was closed.
+        returns its error codes, which may be in `NOT_YET`. `by` is a connection of somebody else.
+        Return None if there was no answer; the line then has whether the connection was closed.
         """
-        line = self.line if client_id is None else Line(*self._address, client_id)
+        own = self.line if by is None else by
+        line = own if client_id is None else Line(*self._address, client_id)
         try:
             response = self._final(line, api, version, message, codes)
         except Silence as silence:
             self.say(f"{what} -> {silence}")
             return None
         finally:
-            if line is not self.line:
+            if line is not own:
                 line.close()
         self.say(f"{what} -> {(answer or self.names.describe)(response)}")
         return response

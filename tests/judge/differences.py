@@ -421,7 +421,29 @@ _OF_ADMINISTRATION: Final = (
     ),
 )
 
+_OF_ACCESS: Final = (
+    Difference(
+        name="A client cannot fetch as a follower",
+        story=r"acls\..*Fetch as a follower.*",
+        kafka=r"(?P<what>.*Fetch v12 -> \{NONE \{t zero \{)NOT_LEADER_OR_FOLLOWER\}\}\}",
+        ours=r"(?P<what>.*Fetch v12 -> \{NONE \{t zero \{)TOPIC_AUTHORIZATION_FAILED\}\}\}",
+    ),
+    Difference(
+        name="Metadata says that a topic is new",
+        story=r"acls\..*Metadata creating.*",
+        kafka=r"(?P<what>.*Metadata v12 -> \{\{)UNKNOWN_TOPIC_OR_PARTITION new zero\} NONE\}",
+        ours=r"(?P<what>.*Metadata v12 -> \{\{)NONE new topic1( \{NONE\})+\} NONE\}",
+    ),
+    Difference(
+        name="A refusal of a whole request repeats nothing of it",
+        story=r"acls\..*(ListPartitionReassignments|DescribeUserScramCredentials).*",
+        kafka=r"(?P<what>.* -> \{CLUSTER_AUTHORIZATION_FAILED) \{.*\}\}",
+        ours=r"(?P<what>.* -> \{CLUSTER_AUTHORIZATION_FAILED)\}",
+    ),
+)
+
 DIFFERENCES: Final[tuple[Difference, ...]] = (
+    *_OF_ACCESS,
     *_OF_COORDINATORS,
     *_OF_READING,
     *_OF_SESSIONS,

@@ -15,7 +15,7 @@ from typing import Final
 from tests.judge.broker import Broker
 from tests.judge.differences import DIFFERENCES, Difference
 from tests.judge.hurry import TooSlow
-from tests.judge.setups import Address
+from tests.judge.setups import Address, SecuredAddress
 from tests.judge.story import Story
 
 RECORDED: Final = Path(__file__).parent / "recorded"
@@ -36,6 +36,7 @@ def transcript_of(broker: Address, story: Story) -> list[str]:
 
 def _attempt(broker: Address, story: Story, prefix: str) -> list[str]:
     judge = Broker(broker.host, broker.port, prefix)
+    judge.doors = broker.doors if isinstance(broker, SecuredAddress) else None
     try:
         return story.run(judge)
     except BaseException as error:

@@ -12,6 +12,7 @@ from odradek.protocol.connection import ClientProtocol
 
 PATIENCE_SECONDS: Final = 60.0
 CHUNK_BYTES: Final = 1 << 18
+HERE: Final = "127.0.0.1"
 
 
 class Silence(Exception):
@@ -19,15 +20,18 @@ class Silence(Exception):
 
 
 class Line:
-    """One connection, made anew when the broker has closed it."""
+    """One connection, made anew when the broker has closed it. `source` is our own address."""
 
-    def __init__(self, host: str, port: int, client_id: str = "judge") -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str = "judge", *, source: str = HERE
+    ) -> None:
         self._address = (host, port)
         self._client_id = client_id
+        self._source = source
         self._connect()
 
     def _connect(self) -> None:
-        self._socket = socket.create_connection(self._address, PATIENCE_SECONDS)
+        self._socket = socket.create_connection(self._address, PATIENCE_SECONDS, (self._source, 0))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._connection = ClientProtocol(self._client_id)
         self._here = bytearray()

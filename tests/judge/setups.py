@@ -8,9 +8,11 @@ Then the broker is restarted, so that its coordinator reads them.
 import contextlib
 import itertools
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from odradek.broker.testing import RunningBroker, run_broker
@@ -40,10 +42,20 @@ from odradek.protocol.state_topics import (
     encode_value,
     state_partition,
 )
-from tests.judge.line import PATIENCE_SECONDS, Line
+from tests.judge.doors import CHIEF, PRINCIPAL, Doors, make_certificates
+from tests.judge.line import HERE, PATIENCE_SECONDS, Line
 from tests.judge.reading import STATE_PARTITIONS
-from tests.judge.story import BRIEF, GIVING_UP, GROUPS, POLICIES, SHARED, Story, with_policy
-from tests.peers.kafka import RealKafka
+from tests.judge.story import (
+    BRIEF,
+    GIVING_UP,
+    GROUPS,
+    POLICIES,
+    SECURED,
+    SHARED,
+    Story,
+    with_policy,
+)
+from tests.peers.kafka import RealKafka, free_ports
 
 ADMIN_CLIENT: Final = "__admin_client"
 FIND_VERSION: Final = 4
@@ -81,11 +93,18 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     GROUPS: OF_GROUPS,
     **{with_policy(policy): {**OF_GROUPS, POLICY: policy} for policy in POLICIES[1:]},
+    SECURED: {
+        **OF_GROUPS,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:ANONYMOUS;{PRINCIPAL.format(CHIEF)}",
+        "ssl.client.auth": "required",
+        "transaction.two.phase.commit.enable": "true",
+    },
 }
 KAFKAS: Final[Mapping[str, Mapping[str, str]]] = {
     setup: {"group.consumer.assignor.offload.enable": "false"}
     for setup in SETTINGS
-    if setup.startswith(GROUPS)
+    if setup.startswith((GROUPS, SECURED))
 }
 """Settings that only a real Kafka has: an assignment is in the answer to the request for it."""
 OURS: Final = {"log.flush": "os"}
@@ -97,8 +116,20 @@ and one that is retried get the same last answer."""
 
 
 class Address(Protocol):
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecuredAddress:
+    """The address of a broker for super users, and the doors for others."""
+
     host: str
     port: int
+    doors: Doors
 
 
 class Startable(Address, Protocol):
@@ -127,6 +158,10 @@ def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     """Run our broker with the settings and records of a setup."""
     kind = GivingUp if setup == GIVING_UP else RunningBroker
     wait_ms = NO_WAIT_MS if setup == GIVING_UP else WAIT_MS
+    if setup == SECURED:
+        with _our_secured_setup(stories) as secured:
+            yield secured
+        return
     config = {**SETTINGS[setup], **OURS, "transaction.concurrent.wait.ms": wait_ms}
     with run_broker(config=config, kind=kind) as broker:
         if _prepare(broker, setup, stories):
@@ -138,12 +173,66 @@ def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
 @contextlib.contextmanager
 def kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     """Run a real Kafka with the settings and records of a setup."""
+    if setup == SECURED:
+        with _secured_kafka_setup(stories) as secured:
+            yield secured
+        return
     with RealKafka(settings={**SETTINGS[setup], **KAFKAS.get(setup, {})}) as kafka:
         if _prepare(kafka, setup, stories):
             kafka.stop()
             kafka.start()
             _wait_until_coordinating(kafka)
         yield Setup(served_by(setup), kafka)
+
+
+class SecuredBroker(RunningBroker):
+    """A broker with a second listener, which has TLS."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.port, self.tls_port = free_ports(2)
+
+    @property
+    def listening(self) -> Sequence[str]:
+        listeners = f"PLAINTEXT://{HERE}:{self.port},SSL://{HERE}:{self.tls_port}"
+        return ("--set", f"listeners={listeners}")
+
+
+@contextlib.contextmanager
+def _our_secured_setup(stories: Iterable[Story]) -> Iterator[Setup]:
+    with tempfile.TemporaryDirectory() as name:
+        settings = {**SETTINGS[SECURED], **_of_tls(Path(name)), **OURS}
+        with run_broker(config=settings, kind=SecuredBroker) as broker:
+            assert isinstance(broker, SecuredBroker)
+            _prepare(broker, SECURED, stories)
+            doors = Doors(broker.tls_port, Path(name))
+            yield Setup([SECURED], SecuredAddress(broker.host, broker.port, doors))
+
+
+@contextlib.contextmanager
+def _secured_kafka_setup(stories: Iterable[Story]) -> Iterator[Setup]:
+    with tempfile.TemporaryDirectory() as name:
+        settings = {
+            **SETTINGS[SECURED],
+            **KAFKAS[SECURED],
+            **_of_tls(Path(name)),
+            "ssl.keystore.type": "PEM",
+            "ssl.truststore.type": "PEM",
+            "unstable.api.versions.enable": "true",
+        }
+        with RealKafka(settings=settings, listeners=["SSL"]) as kafka:
+            _prepare(kafka, SECURED, stories)
+            doors = Doors(kafka.ports["SSL"], Path(name))
+            yield Setup([SECURED], SecuredAddress(kafka.host, kafka.port, doors))
+
+
+def _of_tls(directory: Path) -> dict[str, str]:
+    """Make certificates, and return the settings of a broker that has one of them."""
+    make_certificates(directory)
+    return {
+        "ssl.keystore.location": str(directory / "broker.pem"),
+        "ssl.truststore.location": str(directory / "ca.crt"),
+    }
 
 
 def served_by(setup: str) -> Collection[str]:

@@ -28,10 +28,13 @@ _PLANTED: Final = "judge_planted"
 _SETUP: Final = "judge_house"
 _RECORDING: Final = "judge_recording"
 _ATTEMPTS: Final = "judge_attempts"
+_RECORDED_ONLY: Final = "judge_recorded_only"
 SHARED: Final = "shared"
 BRIEF: Final = "brief"
 GIVING_UP: Final = "giving up"
 GROUPS: Final = "groups"
+SECURED: Final = "secured"
+"""With an authoriser; stories are told by a super user."""
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 """The values of `group.consumer.migration.policy`, Kafka's default first."""
 
@@ -54,11 +57,12 @@ class Story:
     planted: dict[str, TransactionLogValue] = field(default_factory=dict)
     recording: str = ""
     attempts: int = 1
+    is_recorded_only: bool = False
 
     @property
     def live(self) -> bool:
         """Return True if it runs on a live Kafka each time, and not only when it is recorded."""
-        return int(self.arguments.get("seed", 0)) < LIVE_SEEDS
+        return not self.is_recorded_only and int(self.arguments.get("seed", 0)) < LIVE_SEEDS
 
     @property
     def module(self) -> str:
@@ -126,6 +130,12 @@ def against_the_clock(function: StoryFunction) -> StoryFunction:
     return function
 
 
+def recorded_only(function: StoryFunction) -> StoryFunction:
+    """Do not run the story on a live Kafka in the tests: there are many of its kind."""
+    setattr(function, _RECORDED_ONLY, True)
+    return function
+
+
 def in_setup(setup: str | Callable[..., str]) -> Callable[[StoryFunction], StoryFunction]:
     """Run the story on the brokers of this setup, or of the one for its arguments."""
 
@@ -168,6 +178,7 @@ def stories_of(module: ModuleType) -> list[Story]:
                     getattr(function, _PLANTED, {}),
                     getattr(function, _RECORDING, ""),
                     getattr(function, _ATTEMPTS, 1),
+                    getattr(function, _RECORDED_ONLY, False),
                 )
             )
     return found

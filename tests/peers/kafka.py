@@ -55,8 +55,10 @@ class RealKafka:
         settings: Mapping[str, str] | None = None,
         heap: str = "1g",
         ports: tuple[int, int] | None = None,
+        listeners: Sequence[str] = (),
     ) -> None:
-        """`ports` are those of the broker and of the controller; None: free ones."""
+        """`ports` are those of the broker and of the controller; None: free ones. `listeners` are
+        further ones by their protocols, such as SSL; the attribute `ports` has where they are."""
         self._libs = jars.kafka_jars()
         self._temporary = None
         if data_dir is None:
@@ -70,6 +72,8 @@ class RealKafka:
         self.process: subprocess.Popen[bytes] | None = None
         self._heap = heap
         self._ports = ports
+        self._listeners = tuple(listeners)
+        self.ports: dict[str, int] = {}
         self._settings = dict(settings or {})
         self._properties = data_dir / "server.properties"
         self._output = data_dir / "kafka.out"
@@ -170,11 +174,16 @@ class RealKafka:
 
     def _choose_ports(self) -> None:
         self.port, controller_port = self._ports or free_ports(2)
+        self.ports = dict(zip(self._listeners, free_ports(len(self._listeners)), strict=True))
         controller = f"{self.host}:{controller_port}"
+        further = "".join(f",{name}://{self.host}:{port}" for name, port in self.ports.items())
+        protocols = "".join(f",{name}:{name}" for name in self.ports)
         properties = {
             **FIXED_SETTINGS,
             "controller.quorum.voters": f"{self._settings.get('node.id', '1')}@{controller}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "listener.security.protocol.map": FIXED_SETTINGS["listener.security.protocol.map"]
+            + protocols,
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}{further}",
             "log.dirs": str(self.log_dir),
             **self._settings,
         }
