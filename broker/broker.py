@@ -10,8 +10,7 @@ end, logs are flushed and marked as closed cleanly.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,14 +22,15 @@ from odradek.broker.cluster.acl_keys import EVERY_RESOURCE
 from odradek.broker.cluster.acls import ClusterAcls
 from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
-from odradek.broker.cluster.image import BrokerImage, ClusterImage, Endpoint
+from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.made_logs import MadeLogs
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
 from odradek.broker.cluster.node_identity import claim_directory
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
-from odradek.broker.config.addresses import Listener, printed
+from odradek.broker.config.addresses import Listener
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.environment.env import Env
@@ -45,7 +45,8 @@ from odradek.broker.partitions.upkeep.scrubber import ScrubConfig
 from odradek.broker.replication.replica_sessions import ReplicaSessions
 from odradek.broker.security.access import Authorizer
 from odradek.broker.security.principal import parse_principals
-from odradek.broker.server.server import Server
+from odradek.broker.server.ports import Address, CannotServe, bind_all, own_principal
+from odradek.broker.server.server import IsTrusted, Server
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
@@ -53,20 +54,14 @@ from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.tls.listener_tls import ListenerTls
+    pass
+
+__all__ = ["Address", "CannotServe", "Started", "serve"]
 
 LOGGER: Final = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 10_000
 PEER_CONNECTIONS_MAX: Final = 1_000
-
-
-Port = tuple[str, int, Callable[[], None]]
-"""The host and port of a listener, and the function that opens it."""
-
-
-class CannotServe(Exception):
-    """The directory or the address cannot be used: one sentence for a person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +73,6 @@ class Started:
     partition_count: int
     recovered: str
     seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """The addresses of a broker."""
-
-    listeners: tuple[Listener, ...]
-    """At the host of the first, other brokers are served."""
-    peer_port: int | None = None
-    """The port on which other brokers are served; None without any."""
-    tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
-    """The TLS of the listeners that have it, by name."""
 
 
 async def serve(
@@ -117,26 +100,26 @@ async def serve(
     logs = await _logs(env, metadata, partitions, settings)
     coordinators = local_coordinators(env, settings, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
-    cluster = ClusterTopics(
-        metadata=metadata, writer=writer, settings=settings, rng=env.rng, logs=logs
-    )
+    cluster = _cluster_topics(env, metadata, writer, settings, logs)
     points = await _backup_points(env, directory, partitions)
     partition_count = await _open_logs(writer, logs, metadata.image, directory)
     membership = Membership(env, config, metadata, partitions, directory_id=directory_id)
-    peers, others = _peers(env, config, address, metadata, coordinators)
+    authorizer = _authorizer(settings.now, metadata, membership, address)
+    peers, others, network = _peers(env, config, address, metadata, coordinators, authorizer)
     core = _core(
-        env, metadata, settings, points, cluster, partitions, coordinators, membership, others
+        *(env, metadata, settings, points, cluster, partitions, coordinators, membership, others),
+        authorizer=authorizer,
     )
     made(core)
-    server, peer_server = _servers(env, config, core, connections_max)
+    server, peer_server = _servers(env, config, core, connections_max, address)
 
     async def begin(nursery: trio.Nursery) -> None:
         await nursery.start(partitions.run)
         await nursery.start(peers.run, core)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
-        bound = await _bind_all(nursery, server, peer_server, address, config)
-        await nursery.start(membership.run, bound.here, logs, coordinators)
+        bound = await bind_all(nursery, server, peer_server, address, config)
+        await nursery.start(membership.run, bound.here, logs, coordinators, network)
         for open_port in bound.client_ports:
             open_port()
         started(
@@ -194,83 +177,32 @@ def _peers(
     address: Address,
     metadata: ClusterMetadata,
     coordinators: LocalCoordinators,
-) -> tuple[Peers, Peers | None]:
-    """Return all brokers, this one included, and the same again if there may be others."""
+    authorizer: Authorizer,
+) -> tuple[Peers, Peers | None, PeerNetwork]:
+    """Return all brokers, with this one; the same again if there may be others; the way there."""
+    network = PeerNetwork(
+        env.net, listeners=address.listeners, tls=address.tls, is_broker=authorizer.is_broker
+    )
     peers = Peers(
         node_id=config.node_id,
         image=lambda: metadata.image,
         coordinator_partition_for=coordinators.transactions.partition_for,
-        network=env.net,
+        network=network,
         store=env.meta,
     )
-    return peers, None if address.peer_port is None else peers
+    return peers, None if address.peer_port is None else peers, network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bound:
-    """The ports that a broker has, and the broker as it registers.
-
-    The port for brokers is open: they connect as soon as they see the registration. `client_ports`
-    open those for clients. Before it is registered and leads what it is elected for, a broker could
-    give answers that are wrong and final.
-    """
-
-    listeners: tuple[Listener, ...]
-    here: BrokerImage
-    client_ports: Sequence[Callable[[], None]]
-
-
-async def _bind_all(
-    nursery: trio.Nursery,
-    server: Server,
-    peer_server: Server,
-    address: Address,
-    config: BrokerConfig,
-) -> _Bound:
-    nursery.start_soon(server.watch)
-    listening, client_ports = [], []
-    for listener in address.listeners:
-        host, port, open_port = await nursery.start(
-            _listen,
-            server,
-            listener.host,
-            listener.port,
-            listener.name,
-            address.tls.get(listener.name),
-        )
-        client_ports.append(open_port)
-        listening.append(
-            replace(
-                listener,
-                host=host,
-                port=port,
-                advertised_host=listener.advertised_host or host,
-                advertised_port=listener.advertised_port or port,
-            )
-        )
-    first = listening[0]
-    peer_port = 0
-    if address.peer_port is not None:
-        nursery.start_soon(peer_server.watch)
-        _, peer_port, open_port = await nursery.start(
-            _listen, peer_server, address.listeners[0].host, address.peer_port, None, None
-        )
-        open_port()
-    here = BrokerImage(
-        node_id=config.node_id,
-        host=first.advertised_host,
-        port=first.advertised_port,
-        peer_host=first.advertised_host if address.peer_port is not None else "",
-        peer_port=peer_port,
-        has_transaction_groups=True,
-        knows_acls=True,
-        rack=config.broker_rack or None,
-        listeners=tuple(
-            Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
-            for each in listening
-        ),
+def _cluster_topics(
+    env: Env,
+    metadata: ClusterMetadata,
+    writer: TopicWriter,
+    settings: LiveConfig,
+    logs: LocalTopicLogs,
+) -> ClusterTopics:
+    return ClusterTopics(
+        metadata=metadata, writer=writer, settings=settings, rng=env.rng, logs=logs
     )
-    return _Bound(listeners=tuple(listening), here=here, client_ports=client_ports)
 
 
 def _partitions(
@@ -338,41 +270,6 @@ async def _open_logs(
         raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
 
 
-async def _listen(
-    server: Server,
-    host: str,
-    port: int,
-    listener: str | None,
-    tls: "ListenerTls | None",
-    task_status: trio.TaskStatus[Port] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve one listener. Started with the host and port that it has, and what opens it."""
-
-    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
-        def open_or_explain() -> None:
-            try:
-                open_port()
-            except OSError as error:
-                raise _not_listened_on(host, port, error) from None
-
-        task_status.started((host, port, open_or_explain))
-
-    try:
-        await server.serve(host, port, started=started, listener=listener, tls=tls)
-    except* OSError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise _not_listened_on(host, port, error) from None
-
-
-def _not_listened_on(host: str, port: int, error: BaseException) -> CannotServe:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return CannotServe(
-        f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
-    )
-
-
 def _follow_certificates(settings: LiveConfig, address: Address) -> None:
     """Pass changed certificates on to the listeners, which check them before they are kept."""
     for tls in address.tls.values():
@@ -413,6 +310,8 @@ def _core(
     coordinators: LocalCoordinators,
     membership: Membership,
     others: Peers | None,
+    *,
+    authorizer: Authorizer,
 ) -> Core:
     return Core(
         settings=settings,
@@ -438,13 +337,13 @@ def _core(
         ),
         backup_points=backup_points,
         acls=ClusterAcls(env.meta, metadata),
-        authorizer=_authorizer(settings.now, metadata, membership, others),
+        authorizer=authorizer,
         reached=env.reached,
     )
 
 
 def _authorizer(
-    config: BrokerConfig, metadata: ClusterMetadata, membership: Membership, others: Peers | None
+    config: BrokerConfig, metadata: ClusterMetadata, membership: Membership, address: Address
 ) -> Authorizer:
     """Return what decides for all connections. A broker that is alone has the only entries."""
     is_on = bool(config.authorizer_class_name)
@@ -460,17 +359,21 @@ def _authorizer(
         allows_unknown=config.allow_everyone_if_no_acl_found,
         table=lambda: metadata.newest_image.acls,
         is_current=lambda: (
-            others is None or not (membership.session.has_lapsed or metadata.is_behind)
+            address.peer_port is None or not (membership.session.has_lapsed or metadata.is_behind)
         ),
     )
 
 
 def _servers(
-    env: Env, config: BrokerConfig, core: Core, connections_max: int
+    env: Env, config: BrokerConfig, core: Core, connections_max: int, address: Address
 ) -> tuple[Server, Server]:
     """Return the servers of clients and of other brokers."""
     clients = _server(env, config, core, HANDLERS, connections_max, core.transactions.presence)
-    brokers = _server(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX, serves_brokers=True)
+    own = own_principal(address)
+    brokers = _server(
+        *(env, config, core, PEER_HANDLERS, PEER_CONNECTIONS_MAX),
+        is_broker=lambda principal, host: core.authorizer.is_broker(principal, host, own()),
+    )
     _follow_settings(core, clients)
     return clients, brokers
 
@@ -483,7 +386,7 @@ def _server(
     connections_max: int,
     presence: Presence | None = None,
     *,
-    serves_brokers: bool = False,
+    is_broker: IsTrusted | None = None,
 ) -> Server:
     return Server(
         network=env.net,
@@ -494,5 +397,5 @@ def _server(
         presence=presence,
         offload=env.offload,
         scan=env.scan,
-        serves_brokers=serves_brokers,
+        is_broker=is_broker,
     )

@@ -117,18 +117,13 @@ def run(
 
 def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, ListenerTls]":
     """Return the TLS of each listener that has it. Raises `ConfigError`."""
-    if config.etcd_endpoints and listeners[0].has_tls:
-        raise ConfigError(
-            f"Listener {listeners[0].name}, at whose hosts the brokers of a cluster reach each "
-            "other, has TLS, and the port between brokers (inter.broker.listener.port) has none "
-            "yet: let inter.broker.listener.name be a PLAINTEXT listener of a network of their own."
-        )
     with_tls = [each.name for each in listeners if each.has_tls]
     if not with_tls:
         return {}
     from odradek.broker.tls.listener_tls import ListenerTls
 
-    return {name: ListenerTls(name, config) for name in with_tls}
+    between = listeners[0].name if config.etcd_endpoints else None
+    return {name: ListenerTls(name, config, is_for_brokers=name == between) for name in with_tls}
 
 
 def _reachable(host: str) -> str:

@@ -114,6 +114,11 @@ class Allowance:
 UNLIMITED: Final = Allowance()
 
 
+def host_of(peer: str) -> str:
+    """Return the host of `Connection.peer`."""
+    return peer.rpartition(":")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """One request's circumstances. `client_id` is "" where the client gave none."""
@@ -165,7 +170,7 @@ class RequestContext:
         allowance: Allowance,
     ) -> RequestContext:
         """Return the context of a connection's requests, without version and client id."""
-        host = peer.rpartition(":")[0]
+        host = host_of(peer)
         return cls(
             core=core,
             api_version=-1,

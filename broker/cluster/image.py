@@ -34,6 +34,10 @@ class BrokerImage:
     port: int
     peer_host: str = ""
     peer_port: int = 0
+    peer_listener: str = ""
+    """The name of the listener whose security `peer_port` has (`inter.broker.listener.name`)."""
+    peer_protocol: str = "PLAINTEXT"
+    """The security protocol of that listener."""
     epoch: int = 0
     """The broker epoch: the revision of the metadata store in which it registered."""
     is_leaving: bool = False

@@ -7,7 +7,8 @@ from typing import Final
 import trio
 
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.environment.env import Network
+from odradek.broker.cluster.peer_network import PeerNetwork
+from odradek.broker.environment.env import HandshakeFailed
 from odradek.client.cluster.connection import BrokerConnection
 from odradek.client.errors import OdradekError
 
@@ -27,7 +28,7 @@ class PeerUnreachable(Exception):
 
 
 async def open_peer(
-    network: Network,
+    network: PeerNetwork,
     broker: BrokerImage,
     nursery: trio.Nursery,
     *,
@@ -40,8 +41,8 @@ async def open_peer(
     """
     try:
         with trio.fail_after(CONNECT_SECONDS):
-            stream = await network.connect(broker.peer_host, broker.peer_port)
-    except (OSError, trio.TooSlowError) as error:
+            stream = await network.connect(broker)
+    except (OSError, trio.TooSlowError, HandshakeFailed) as error:
         raise PeerUnreachable(
             f"broker {broker.node_id} at {broker.peer_host}:{broker.peer_port}: "
             f"{error or 'no connection in time'}",
@@ -61,7 +62,7 @@ async def open_peer(
 
 @asynccontextmanager
 async def peer_connection(
-    network: Network, broker: BrokerImage, *, node_id: int, timeout_ms: int
+    network: PeerNetwork, broker: BrokerImage, *, node_id: int, timeout_ms: int
 ) -> AsyncIterator[BrokerConnection]:
     """Connect to a broker for the time of a block, and raise `PeerUnreachable` for its errors."""
     failure: Exception | None = None

@@ -1,8 +1,9 @@
 """The keys of the metadata store, and their values in msgpack.
 
     /cluster            {"id": ...}, and "adopting" while a broker's metadata is being moved here
-    /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port", "directory",
-                         "leaving", "lease", "groups", "rack"}
+    /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port",
+                         "peer_listener", "peer_protocol", "directory", "leaving", "lease",
+                         "groups", "rack"}
     /known/ID           the same for each broker that was registered, until it is forgotten
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
@@ -230,6 +231,8 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "port": broker.port,
             "peer_host": broker.peer_host,
             "peer_port": broker.peer_port,
+            "peer_listener": broker.peer_listener,
+            "peer_protocol": broker.peer_protocol,
             "directory": directory_id,
             "leaving": broker.is_leaving,
             "lease": broker.lease,
@@ -250,6 +253,8 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
             port=_int32(fields["port"]),
             peer_host=_text(fields["peer_host"]),
             peer_port=_int32(fields["peer_port"]),
+            peer_listener=_text(fields.get("peer_listener", "")),
+            peer_protocol=_text(fields.get("peer_protocol", "PLAINTEXT")),
             epoch=stored.create_revision,
             is_leaving=bool(fields["leaving"]),
             lease=_typed(fields.get("lease", 0), int),

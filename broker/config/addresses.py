@@ -56,8 +56,18 @@ class AddressSettings(TlsSettings):
     inter_broker_listener_name: str = string(
         "",
         about=(
-            "The listener at whose hosts the brokers of a cluster reach each other, on "
-            "`inter.broker.listener.port`. Unset, it is the first."
+            "The listener at whose hosts, and with whose security, the brokers of a cluster reach "
+            "each other, on `inter.broker.listener.port`. Unset, it is that of "
+            "`security.inter.broker.protocol`, or the first."
+        ),
+    )
+    security_inter_broker_protocol: str = string(
+        "",
+        choices=("", *PROTOCOLS),
+        may_be_empty=True,
+        about=(
+            "The brokers of a cluster use the listener that is named as this protocol among each "
+            "other. Give it or `inter.broker.listener.name`, not both."
         ),
     )
 
@@ -104,13 +114,7 @@ def listeners_of(
     _check_ports(found)
     _check_own_settings(settings, found, {} if listen else left_out)
     advertised = _advertised(settings, found, advertise, left_out)
-    between = settings.inter_broker_listener_name.upper() or next(iter(found))
-    if between not in found:
-        if not listen:
-            raise ConfigError(
-                f"inter.broker.listener.name is {between}, which is not a name in listeners."
-            )
-        between = next(iter(found))
+    between = _between(settings, found, is_overruled=bool(listen))
     return tuple(
         Listener(
             name=name,
@@ -122,6 +126,23 @@ def listeners_of(
         )
         for name, (host, port) in sorted(found.items(), key=lambda item: item[0] != between)
     )
+
+
+def _between(settings: AddressSettings, found: Collection[str], *, is_overruled: bool) -> str:
+    """Return the name of the listener that brokers use among each other. Raises `ConfigError`."""
+    name, protocol = settings.inter_broker_listener_name, settings.security_inter_broker_protocol
+    if name and protocol:
+        raise ConfigError(
+            "Only one of inter.broker.listener.name and security.inter.broker.protocol should be "
+            "set."
+        )
+    between = (name or protocol).upper() or next(iter(found))
+    if between in found:
+        return between
+    if is_overruled:
+        return next(iter(found))
+    setting = "inter.broker.listener.name" if name else "security.inter.broker.protocol"
+    raise ConfigError(f"{setting} is {between}, which is not a name in listeners.")
 
 
 def _advertised(

@@ -228,7 +228,8 @@ TlsContext = Callable[[], ssl.SSLContext]
 
 
 class Network(Protocol):
-    async def connect(self, host: str, port: int) -> Connection: ...
+    async def connect(self, host: str, port: int, *, tls: TlsContext | None = None) -> Connection:
+        """Open a connection. With `tls`, call `Connection.handshake` next. Raises OSError."""
 
     async def listen(
         self,

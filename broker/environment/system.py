@@ -155,11 +155,11 @@ def _without_first(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
 class SystemNetwork:
     """A `Network` of TCP sockets."""
 
-    async def connect(self, host: str, port: int) -> Connection:
+    async def connect(self, host: str, port: int, *, tls: TlsContext | None = None) -> Connection:
         with trio.fail_after(CONNECT_TIMEOUT_SECONDS):
             stream = await trio.open_tcp_stream(host, port)
         sock = socket.socket(fileno=stream.socket.detach())
-        return _connection(sock)
+        return _connection(sock) if tls is None else _connecting_tls(sock, host, tls)
 
     async def listen(
         self,
@@ -373,6 +373,13 @@ def _tls_connections(reactor: Reactor | None, tls: TlsContext) -> Connected:
         )
 
     return connection
+
+
+def _connecting_tls(sock: socket.socket, host: str, tls: TlsContext) -> Connection:
+    from odradek.broker.environment.tls_connection import ConnectingTls
+
+    peer, is_local = _set_up(sock)
+    return ConnectingTls(sock, peer, is_local=is_local, host=host, tls=tls)
 
 
 def _set_up(sock: socket.socket) -> tuple[str, bool]:

@@ -23,7 +23,13 @@ from odradek.broker.environment.env import (
 )
 from odradek.broker.environment.handshake_threads import HandshakeThreads
 from odradek.broker.environment.reactor import Reactor, other_end_of
-from odradek.client.tls.failures import why_not_accepted
+from odradek.client.network import CertificateRefused
+from odradek.client.tls.failures import (
+    refuses_certificate,
+    why_not_accepted,
+    why_not_connected,
+    why_refused,
+)
 from odradek.client.tls.records import TlsRecords
 
 HANDSHAKE_RECORD: Final = 0x16
@@ -106,6 +112,9 @@ class TlsConnection:
             failure = error if isinstance(error, OSError) else OSError(str(error))
             await self._linger()
             raise HandshakeFailed(why_not_accepted(failure)) from error
+        self._note_agreed(sock)
+
+    def _note_agreed(self, sock: ssl.SSLSocket) -> None:
         self._certificate = sock.getpeercert(binary_form=True)
         self._records = TlsRecords(sock)
 
@@ -145,7 +154,7 @@ class TlsConnection:
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._socket)
             except (OSError, ValueError) as error:
-                raise trio.BrokenResourceError(str(error)) from error
+                raise self._to_broken(error) from error
             else:
                 self._is_drained = 0 < count < len(buffer)
                 return count
@@ -171,7 +180,10 @@ class TlsConnection:
         try:
             return self._records.send_now(parts)
         except (OSError, ValueError) as error:
-            raise trio.BrokenResourceError(str(error)) from error
+            raise self._to_broken(error) from error
+
+    def _to_broken(self, error: Exception) -> trio.BrokenResourceError:
+        return trio.BrokenResourceError(str(error))
 
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
@@ -181,8 +193,48 @@ class TlsConnection:
             self._socket.close()
 
 
+class ConnectingTls(TlsConnection):
+    """A `Connection` over TLS of the side that connects: this broker to another one."""
+
+    __slots__ = ("_host",)
+
+    def __init__(
+        self, sock: socket.socket, peer: str, *, is_local: bool, host: str, tls: TlsContext
+    ) -> None:
+        super().__init__(
+            sock,
+            peer,
+            is_local=is_local,
+            reactor=None,
+            tls=tls,
+            threads=HandshakeThreads(),
+        )
+        self._host = host
+
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
+        try:
+            sock = self._tls().wrap_socket(
+                self._socket, server_hostname=self._host, do_handshake_on_connect=False
+            )
+            self._socket = sock
+            while not await self._threads.run(partial(_has_agreed, sock), is_first=True):
+                await trio.lowlevel.wait_readable(sock)
+        except RuntimeError as error:
+            raise HandshakeFailed(f"the TLS handshake has no thread ({error})") from error
+        except (OSError, ValueError, trio.ClosedResourceError) as error:
+            failure = error if isinstance(error, OSError) else OSError(str(error))
+            raise HandshakeFailed(why_not_connected(failure, self.peer, self._host)) from error
+        self._note_agreed(sock)
+
+    def _to_broken(self, error: Exception) -> trio.BrokenResourceError:
+        # With TLS 1.3 the handshake of this side ends before the other one has seen a certificate.
+        if isinstance(error, ssl.SSLError) and refuses_certificate(error):
+            return CertificateRefused(why_refused(error, self.peer))
+        return super()._to_broken(error)
+
+
 def _has_agreed(sock: ssl.SSLSocket) -> bool:
-    """Continue a handshake. Return False if the client must send more. Raises OSError."""
+    """Continue a handshake. Return False if the other side must send more. Raises OSError."""
     try:
         sock.do_handshake()
     except ssl.SSLWantReadError:

@@ -29,6 +29,7 @@ from odradek.broker.cluster.backup_point import (
 )
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.peer_connection import PeerUnreachable, peer_connection
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.store_embedded import COPY, FILE, DamagedStore
 from odradek.broker.cluster.two_copies import encode_body, merge
 from odradek.broker.config.addresses import parse_address
@@ -178,7 +179,9 @@ async def _make_point(bootstrap: str) -> str:
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     broker = BrokerImage(node_id=NODE, host=host, port=port, peer_host=host, peer_port=port)
-    connecting = peer_connection(SystemNetwork(), broker, node_id=NODE, timeout_ms=ANSWER_MS)
+    connecting = peer_connection(
+        PeerNetwork(SystemNetwork()), broker, node_id=NODE, timeout_ms=ANSWER_MS
+    )
     try:
         async with connecting as connection:
             response: AlterReplicaLogDirsResponse = await connection.request(

@@ -14,6 +14,7 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.known_brokers import KnownBrokers
 from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.power_loss import leave_sets
 from odradek.broker.cluster.requested import RequestedElections
 from odradek.broker.cluster.requested_moves import RequestedMoves
@@ -79,13 +80,14 @@ class Membership:
         here: BrokerImage,
         logs: LocalTopicLogs,
         coordinators: Coordinators,
+        network: PeerNetwork,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Register, and take part until cancelled. Started when this broker has its roles."""
         metadata, session = self._metadata, self.session
         followers = ReplicaFetchers(
             node_id=here.node_id,
-            network=self._env.net,
+            network=network,
             clock=self._env.clock,
             image=lambda: metadata.image,
             is_own=session.is_own,
@@ -123,7 +125,7 @@ class Membership:
                 if here.peer_port:
                     nursery.start_soon(session.run)
                     nursery.start_soon(self.in_sync.run)
-                    nursery.start_soon(self._refusals().run)
+                    nursery.start_soon(self._refusals(network).run)
                     nursery.start_soon(self._end_with_the_disk)
                     nursery.start_soon(self._damaged_replicas(roles).run)
                     nursery.start_soon(self._resign_when_cut_off, roles)
@@ -180,9 +182,9 @@ class Membership:
             begin_anew=roles.begin_anew,
         )
 
-    def _refusals(self) -> Refusals:
+    def _refusals(self, network: PeerNetwork) -> Refusals:
         return Refusals(
-            network=self._env.net,
+            network=network,
             store=self._env.meta,
             metadata=self._metadata,
             session=self.session,

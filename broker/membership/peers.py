@@ -19,8 +19,9 @@ from odradek.broker.api import PEER_HANDLERS
 from odradek.broker.api.context import Core, RequestContext
 from odradek.broker.cluster.image import NO_LEADER, BrokerImage, ClusterImage
 from odradek.broker.cluster.peer_connection import BrokerConnection, PeerUnreachable, open_peer
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.store import partition_key, read_identity, topic_key
-from odradek.broker.environment.env import MetaStore, Network
+from odradek.broker.environment.env import MetaStore
 from odradek.broker.txn.admission import CoordinatorAnswer
 from odradek.broker.txn.markers import EarlyMarkers
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -74,7 +75,7 @@ class Peers:
         node_id: int,
         image: Callable[[], ClusterImage],
         coordinator_partition_for: Callable[[str], int],
-        network: Network,
+        network: PeerNetwork,
         store: MetaStore,
     ) -> None:
         """`coordinator_partition_for` returns the partition that keeps a transactional id."""

@@ -26,7 +26,8 @@ from odradek.broker.cluster.peer_connection import (
     PeerUnreachable,
     peer_connection,
 )
-from odradek.broker.environment.env import Clock, Network
+from odradek.broker.cluster.peer_network import PeerNetwork
+from odradek.broker.environment.env import Clock
 from odradek.broker.partitions.follower import Follower
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.replication.follower_session import FollowerSession
@@ -51,7 +52,7 @@ class ReplicaFetcher:
         leader: int,
         *,
         node_id: int,
-        network: Network,
+        network: PeerNetwork,
         clock: Clock,
         image: Callable[[], ClusterImage],
         is_own: Callable[[BrokerImage], bool],
@@ -191,7 +192,7 @@ class ReplicaFetchers:
         self,
         *,
         node_id: int,
-        network: Network,
+        network: PeerNetwork,
         clock: Clock,
         image: Callable[[], ClusterImage],
         is_own: Callable[[BrokerImage], bool],

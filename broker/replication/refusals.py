@@ -18,9 +18,10 @@ import trio
 from odradek.broker.cluster.image import BrokerImage, ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.peer_connection import PeerUnreachable, open_peer
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import CONTROLLER, broker_key
-from odradek.broker.environment.env import Compare, MetaStore, Network
+from odradek.broker.environment.env import Compare, MetaStore
 from odradek.protocol.errors import KafkaError
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Refusals:
     def __init__(
         self,
         *,
-        network: Network,
+        network: PeerNetwork,
         store: MetaStore,
         metadata: ClusterMetadata,
         session: Session,

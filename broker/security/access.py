@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from odradek.broker.security.acl_table import NO_ACLS, AclDecision, AclTable
 from odradek.broker.security.acls import CLUSTER_NAME, OPERATIONS_OF, ResourceKind
 from odradek.broker.security.principal import Principal
-from odradek.broker.security.rights import DESCRIBE_CLUSTER, Right
+from odradek.broker.security.rights import CLUSTER_ACTION, DESCRIBE_CLUSTER, Right
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.text import printable, shortened
 
@@ -232,6 +232,23 @@ class Authorizer:
             name,
             allows_unknown=self.allows_unknown,
         )
+
+    # invariant authorization 8: On the port for brokers a principal decides, and not the port.
+    # plant a peer is trusted for its port
+    def is_broker(self, principal: Principal, host: str, own: Principal | None) -> bool:
+        """Return True if a principal at a host is that of a broker of this cluster.
+
+        `own` is the principal that this broker has itself on the listener of brokers; on one
+        without authentication all have the same. Otherwise a broker is a super user, or an entry
+        allows it CLUSTER_ACTION. That no entry is about the cluster allows nothing here.
+        """
+        if principal == own or principal in self.super_users:
+            return True
+        if not self.is_on or not self._is_current():
+            return False
+        operation, kind = CLUSTER_ACTION
+        decision = self.table.decide(str(principal), host, operation, kind, CLUSTER_NAME)
+        return decision.is_allowed
 
     def allows_some(self, principal: Principal, host: str, right: Right) -> bool:
         """Return True if a principal at a host has a right on some resource of the type.

@@ -8,15 +8,12 @@ belongs into the same time.
 """
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
-from odradek.broker.environment.env import Connection, HandshakeFailed
+from odradek.broker.environment.env import Connection, HandshakeFailed, TlsContext
 from odradek.broker.security.principal import Principal
-
-if TYPE_CHECKING:
-    from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -26,10 +23,25 @@ PART_OF_CONNECTIONS: Final = 4
 """The part of the places of connections that handshakes may have beside them: a quarter."""
 
 
+class ServedTls(Protocol):
+    """The TLS of a listener."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def current(self) -> TlsContext: ...
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """Return the principal of a client by its certificate. Raises `HandshakeFailed`."""
+
+
 class Handshakes:
     """The handshakes under way."""
 
-    def __init__(self, connections_max: int) -> None:
+    def __init__(self, connections_max: int, level: int = logging.INFO) -> None:
+        """`level` is that of the log line about a connection that is closed."""
+        self._level = level
         self._places = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
         self._scopes: dict[trio.CancelScope, None] = {}
 
@@ -42,7 +54,7 @@ class Handshakes:
         for scope in self._scopes:
             scope.cancel()
 
-    async def principal_of(self, stream: Connection, tls: "ListenerTls") -> Principal | None:
+    async def principal_of(self, stream: Connection, tls: ServedTls) -> Principal | None:
         """Agree on TLS. Return the client's principal, None if the connection is to be closed."""
         if len(self._scopes) >= self._places:
             next(iter(self._scopes)).cancel()
@@ -63,7 +75,8 @@ class Handshakes:
             why = "of that error"
         finally:
             del self._scopes[scope]
-        LOGGER.info(
+        LOGGER.log(
+            self._level,
             "connection of %s to listener %s closed: %s",
             stream.peer,
             tls.name,

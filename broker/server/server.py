@@ -3,27 +3,25 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import trio
 
 from odradek.broker.api import apis_of
-from odradek.broker.api.context import Core, Handler
+from odradek.broker.api.context import Core, Handler, host_of
+from odradek.broker.cluster.peer_network import no_broker
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Bound, Connection, Network, Offload, inline
 from odradek.broker.environment.turns import Turns
-from odradek.broker.security.principal import ANONYMOUS
+from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.connection import ClientConnection
 from odradek.broker.server.connection_limits import Limits
-from odradek.broker.server.handshakes import Handshakes
+from odradek.broker.server.handshakes import Handshakes, ServedTls
 from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.plain_produce import Scan, scan
-
-if TYPE_CHECKING:
-    from odradek.broker.tls.listener_tls import ListenerTls
 
 T = TypeVar("T")
 
@@ -44,6 +42,9 @@ LOCAL_RESERVE: Final = 5
 The setting can be changed while the broker runs. An administrator can always undo that from here,
 while other clients have all connections. A client of administration has up to three.
 """
+NO_BROKER: Final = "connection of %s to the port for brokers closed: it is that of %s"
+IsTrusted = Callable[[Principal, str], bool]
+"""Returns True if a principal at a host is that of a broker."""
 GRACE_SECONDS: Final = 1.0
 """The seconds that a stopping broker waits for answers that are under way."""
 
@@ -62,9 +63,11 @@ class Server:
         presence: Presence | None = None,
         offload: Offload = inline,
         scan: Scan = scan,
-        serves_brokers: bool = False,
+        is_broker: IsTrusted | None = None,
     ) -> None:
         """`presence` counts the connections of transactional producers, if it is given.
+
+        With `is_broker` it is the server of the listener for brokers, which serves them only.
 
         `offload` runs what parses and builds large messages, and `scan` reads plain requests.
         """
@@ -74,7 +77,8 @@ class Server:
         self._apis = apis_of(config)
         self._presence = presence
         self._offload = offload
-        self._serves_brokers = serves_brokers
+        self._is_broker = is_broker
+        self._serves_brokers = serves_brokers = is_broker is not None
         takes = PRODUCE.key in handlers and not serves_brokers
         self._lane = Lane(core, scan) if takes else None
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
@@ -85,10 +89,14 @@ class Server:
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
         self._memory = Memory(config.queued_max_request_bytes)
-        self._handshakes = Handshakes(connections_max)
+        self._handshakes = Handshakes(
+            connections_max, logging.WARNING if serves_brokers else logging.INFO
+        )
         self._files_max = connections_max
         self._max_connections = connections_max if serves_brokers else config.max_connections
         self._connections: dict[int, ClientConnection] = {}
+        self._trusted: dict[int, tuple[Principal, str]] = {}
+        """The principal and the host of each connection of a broker."""
         self._count = 0
         self._is_stopping = False
         self._last_gone = trio.Event()
@@ -110,7 +118,7 @@ class Server:
         *,
         started: Bound,
         listener: str | None = None,
-        tls: "ListenerTls | None" = None,
+        tls: ServedTls | None = None,
     ) -> None:
         """Serve a listener until cancelled. `watch` must run meanwhile.
 
@@ -139,7 +147,7 @@ class Server:
             connection.abandon()
 
     async def _serve_one(
-        self, stream: Connection, *, listener: str | None, tls: "ListenerTls | None"
+        self, stream: Connection, *, listener: str | None, tls: ServedTls | None
     ) -> None:
         principal = ANONYMOUS
         if tls is not None:
@@ -147,6 +155,9 @@ class Server:
             if found is None:
                 return
             principal = found
+        if self._is_broker is not None and not self._is_broker(principal, host_of(stream.peer)):
+            LOGGER.warning(NO_BROKER, stream.peer, no_broker(principal), extra={"cause": NO_BROKER})
+            return
         if self._is_stopping:
             return
         reserve = LOCAL_RESERVE if stream.is_local else 0
@@ -176,10 +187,13 @@ class Server:
         self._count += 1
         number = self._count
         self._connections[number] = connection
+        if self._is_broker is not None:
+            self._trusted[number] = principal, host_of(stream.peer)
         try:
             await connection.run()
         finally:
             del self._connections[number]
+            self._trusted.pop(number, None)
             if self._is_stopping and not self._connections:
                 self._last_gone.set()
 
@@ -202,10 +216,20 @@ class Server:
                 await turns.take(len(some))
                 for connection in some:
                     connection.look_after(now)
+            self._end_distrusted()
             if self._memory.missing_bytes or self._memory.parsed.is_wanted:
                 for connection in self._connections.values():
                     connection.answer_poll()
                 self._close_costliest(now)
+
+    def _end_distrusted(self) -> None:
+        """End the connections of brokers that are none any more: an ACL entry was removed."""
+        for number, (principal, host) in list(self._trusted.items()):
+            assert self._is_broker is not None
+            if not self._is_broker(principal, host):
+                connection = self._connections[number]
+                LOGGER.warning(NO_BROKER, connection.peer, no_broker(principal))
+                connection.abandon()
 
     def _close_costliest(self, now: float) -> None:
         """Close connections that hold memory which others wait for and do not use it.

@@ -4,6 +4,9 @@
 old one; each new connection takes the newest. If anything is wrong with the new one (a file that is
 half written, an expired certificate, the key of another one), the old one stays, and the error says
 so. A new context is not used before it has agreed with itself on TLS, in memory.
+
+Where authorities are named, brokers may use the listener's certificate among each other, too
+(`peer_contexts.py`): both sides show one. It is made, checked and swapped with that for clients.
 """
 
 import datetime
@@ -13,8 +16,16 @@ from typing import Final
 
 from odradek.broker.config.settings import ConfigError, Value
 from odradek.broker.config.tls import OF_LISTENERS, TlsSettings
+from odradek.broker.environment.env import HandshakeFailed
 from odradek.broker.security.principal import Principal
 from odradek.broker.tls.cipher_suites import choose
+from odradek.broker.tls.peer_contexts import (
+    NoPeerTls,
+    PeerContexts,
+    check_handshake,
+    peer_contexts,
+    without_costs,
+)
 from odradek.broker.tls.principal_names import PrincipalRules
 from odradek.client.tls.contexts import load_identity, read_file, trust
 from odradek.late import dataclass
@@ -34,9 +45,9 @@ VERIFY: Final = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
+PEM_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+PEM_END: Final = "-----END CERTIFICATE-----"
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-ROUNDS_MAX: Final = 10
-"""The messages of each side of a handshake with oneself; it takes three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +57,26 @@ class _Made:
     context: ssl.SSLContext
     rules: PrincipalRules
     identity: CertifiedKey
+    among_brokers: PeerContexts | NoPeerTls
+    own: Principal | None
+    """The principal in the certificate; None if no rule matches its name."""
 
 
 class ListenerTls:
     """TLS of the listener `name`."""
 
-    def __init__(self, name: str, settings: TlsSettings) -> None:
-        """Read the files. Raises `ConfigError`, with the setting and its place."""
+    def __init__(self, name: str, settings: TlsSettings, *, is_for_brokers: bool = False) -> None:
+        """Read the files. Raises `ConfigError`, with the setting and its place.
+
+        `is_for_brokers`: it is that of `inter.broker.listener.name`.
+        """
         self.name = name
+        self._is_for_brokers = is_for_brokers
         self._settings = settings
         self._made = self._make(settings)
         if why := self._made.identity.why_invalid(_now()):
-            LOGGER.warning("listener %s: %s Clients will refuse it", name, why)
+            who = "Clients and other brokers" if is_for_brokers else "Clients"
+            LOGGER.warning("listener %s: %s %s will refuse it", name, why, who)
 
     def current(self) -> ssl.SSLContext:
         """Return the context for the next connection."""
@@ -66,6 +85,21 @@ class ListenerTls:
     def principal_of(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client that has shown `certificate`. Raises `NoRule`."""
         return self._made.rules.principal_of(certificate)
+
+    def for_brokers(self) -> "PeerTls":
+        """Return the TLS of the port on which other brokers are served."""
+        return PeerTls(self)
+
+    def own_principal(self) -> Principal | None:
+        """Return the principal that this broker's certificate has; None if no rule matches it."""
+        return self._made.own
+
+    def among_brokers(self) -> PeerContexts:
+        """Return the contexts for the next connection between brokers. Raises `NoPeerTls`."""
+        found = self._made.among_brokers
+        if isinstance(found, NoPeerTls):
+            raise NoPeerTls(str(found))
+        return found
 
     def check(self, settings: TlsSettings) -> None:
         """Raise `ConfigError` if new connections could not use these settings.
@@ -137,16 +171,17 @@ class ListenerTls:
                 f"Listener {self.name} has TLS and no certificate: set ssl.keystore.location, or "
                 f"listener.name.{self.name.lower()}.ssl.keystore.location."
             )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # A client that renegotiates makes the broker work, and the tickets of a session are two
-        # messages that nobody uses.
-        context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
-        context.num_tickets = 0
-        versions = [VERSIONS[each] for each in text("ssl.enabled.protocols").split(",")]
-        context.minimum_version, context.maximum_version = min(versions), max(versions)
-        choose(context, filter(None, text("ssl.cipher.suites").split(",")))
-        load_identity(context, identity)
         authorities = authorities_from(stores, read_file)
+
+        def prepare(context: ssl.SSLContext) -> ssl.SSLContext:
+            without_costs(context)
+            versions = [VERSIONS[each] for each in text("ssl.enabled.protocols").split(",")]
+            context.minimum_version, context.maximum_version = min(versions), max(versions)
+            choose(context, filter(None, text("ssl.cipher.suites").split(",")))
+            load_identity(context, identity)
+            return context
+
+        context = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         wish = text("ssl.client.auth")
         if authorities is not None:
             trust(context, authorities, stores)
@@ -155,13 +190,46 @@ class ListenerTls:
                 f"ssl.client.auth is {wish}, and no authority for certificates of clients is "
                 "named: set ssl.truststore.location."
             )
-        _check_handshake(context, identity)
+        check_handshake(context, identity)
         context.verify_mode = VERIFY[wish]
-        return _Made(
+        rules = PrincipalRules(text("ssl.principal.mapping.rules"))
+        among_brokers: PeerContexts | NoPeerTls
+        try:
+            if authorities is None:
+                raise NoPeerTls(
+                    "ssl.truststore.location does not name the authority that signs the "
+                    "certificates of brokers"
+                )
+            among_brokers = peer_contexts(
+                prepare,
+                lambda context: trust(context, authorities, stores),
+                identity,
+                checks_host=bool(text("ssl.endpoint.identification.algorithm")),
+            )
+        except NoPeerTls as error:
+            among_brokers = error
+        made = _Made(
             context=context,
-            rules=PrincipalRules(text("ssl.principal.mapping.rules")),
+            rules=rules,
             identity=identity,
+            among_brokers=among_brokers,
+            own=_own_principal(rules, identity),
         )
+        if self._is_for_brokers:
+            self._check_for_brokers(made)
+        return made
+
+    def _check_for_brokers(self, made: _Made) -> None:
+        """Raise `ConfigError` if brokers could not use this among each other."""
+        if isinstance(made.among_brokers, NoPeerTls):
+            raise ConfigError(
+                f"Brokers cannot use listener {self.name} among each other: {made.among_brokers}."
+            )
+        if made.own is None:
+            raise ConfigError(
+                "ssl.principal.mapping.rules has no rule that matches the name in this broker's "
+                f"own certificate ({made.identity.place})."
+            )
 
     def _with_place(self, settings: TlsSettings, sentence: str) -> str:
         """Return the sentence with the place of the setting that it is about, if it has one."""
@@ -172,6 +240,22 @@ class ListenerTls:
             if is_about and name in settings.places:
                 return settings.blamed(name, sentence)
         return sentence
+
+
+class PeerTls:
+    """The TLS of a listener, as other brokers are served with it: each must show a certificate."""
+
+    def __init__(self, tls: ListenerTls) -> None:
+        self.name = f"{tls.name} for brokers"
+        self._tls = tls
+
+    def current(self) -> ssl.SSLContext:
+        """Return the context for the next connection."""
+        return self._tls.among_brokers().accepting
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """Return the principal of a broker that has shown `certificate`. Raises `NoRule`."""
+        return self._tls.principal_of(certificate)
 
 
 _BLAMED: Final = (
@@ -204,34 +288,13 @@ def _stores(settings: TlsSettings, listener: str) -> Stores:
     )
 
 
-def _check_handshake(server: ssl.SSLContext, identity: CertifiedKey) -> None:
-    """Try a context with a client in memory. Raises `KeystoreError` if they do not agree."""
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_mode = ssl.CERT_NONE
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    left = [
-        client.wrap_bio(to_client, to_server),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
+def _own_principal(rules: PrincipalRules, identity: CertifiedKey) -> Principal | None:
+    """Return the principal of the first certificate of a chain; None if no rule matches it."""
+    first = identity.chain.decode().partition(PEM_END)[0] + PEM_END
     try:
-        for _ in range(ROUNDS_MAX):
-            left = [side for side in left if not _has_agreed(side)]
-    except ssl.SSLError as error:
-        raise KeystoreError(
-            f"{identity.place}: no client could agree on TLS with this certificate and these "
-            f"settings ({(error.reason or str(error)).lower().replace('_', ' ')})."
-        ) from None
-    if left:
-        raise KeystoreError(f"{identity.place}: TLS does not come to an end with it.")
-
-
-def _has_agreed(side: ssl.SSLObject) -> bool:
-    try:
-        side.do_handshake()
-    except ssl.SSLWantReadError:
-        return False
-    return True
+        return rules.principal_of(ssl.PEM_cert_to_DER_cert(first[first.index(PEM_BEGIN) :]))
+    except HandshakeFailed:
+        return None
 
 
 def _now() -> datetime.datetime:

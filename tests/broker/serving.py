@@ -58,7 +58,7 @@ async def serving(
         handlers=handlers,
         config=config,
         connections_max=connections_max,
-        serves_brokers=serves_brokers,
+        is_broker=(lambda _principal, _host: True) if serves_brokers else None,
     )
 
     async def serve() -> None:

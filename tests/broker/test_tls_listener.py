@@ -106,8 +106,9 @@ def test_bad_configuration_is_one_sentence_at_the_start(tmp_path: Path) -> None:
     assert "listener.name.ssl.ssl.nonsense is not a setting of the broker" in refusal(
         keystore, "listener.name.ssl.ssl.nonsense=1"
     )
-    assert "Listener SSL, at whose hosts the brokers of a cluster reach each other, has TLS" in (
-        refusal(keystore, "etcd.endpoints=http://127.0.0.1:1")
+    assert refusal(keystore, "etcd.endpoints=http://127.0.0.1:1") == (
+        "Error: Brokers cannot use listener SSL among each other: ssl.truststore.location does not "
+        "name the authority that signs the certificates of brokers."
     )
 
 

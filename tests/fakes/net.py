@@ -178,7 +178,7 @@ class FakeNetwork:
         self._waiting.send_nowait(connection)
         return FakeClient(connection)
 
-    async def connect(self, host: str, port: int) -> Connection:
+    async def connect(self, host: str, port: int, *, tls: TlsContext | None = None) -> Connection:
         raise OSError("nobody listens there")
 
     async def listen(

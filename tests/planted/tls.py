@@ -7,9 +7,34 @@ from tests.planted.bug import Planted
 HANDSHAKES: Final = "tests/broker/server/test_handshakes.py::test_"
 LISTENER: Final = "tests/broker/tls/test_listener_tls.py::test_"
 NAMES: Final = "tests/broker/tls/test_principal_names.py::test_"
+PEERS: Final = "tests/broker/cluster/test_peer_network.py::test_"
 CONNECTION: Final = "tests/broker/environment/test_tls_connection.py::test_"
 
 TLS_BUGS: Final = (
+    Planted(
+        bug="a peer is trusted for its port",
+        where="Server._serve_one",
+        old="not self._is_broker(principal, host_of(stream.peer))",
+        new="False",
+        tests=(f"{PEERS}a_client_with_a_certificate_of_the_same_authority_learns_nothing",),
+    ),
+    Planted(
+        bug="any certificate of the authority is that of a broker",
+        where="PeerNetwork._check_principal",
+        old="not self._is_broker(principal, host, tls.own_principal())",
+        new="False",
+        tests=(f"{PEERS}a_broker_asks_nothing_of_a_client_in_the_place_of_another_broker",),
+    ),
+    Planted(
+        bug="where no entry is about the cluster, everybody is a broker",
+        where="Authorizer.is_broker",
+        old="self.table.decide(str(principal), host, operation, kind, CLUSTER_NAME)",
+        new=(
+            "self.table.decide(str(principal), host, operation, kind, CLUSTER_NAME, "
+            "allows_unknown=self.allows_unknown)"
+        ),
+        tests=(f"{PEERS}an_entry_makes_a_broker_and_its_end_ends_the_connection",),
+    ),
     Planted(
         bug="a handshake has no time limit",
         where="Handshakes.principal_of",
@@ -40,7 +65,7 @@ TLS_BUGS: Final = (
     ),
     Planted(
         bug="clients may renegotiate",
-        where="ListenerTls._to_made",
+        where="peer_contexts.without_costs",
         old="context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET",
         new="context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET",
         tests=(f"{LISTENER}strangers_can_neither_renegotiate_nor_have_tickets",),

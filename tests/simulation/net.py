@@ -271,7 +271,8 @@ class Host:
             if not end.incoming.is_empty:
                 end.reset()
 
-    async def connect(self, host: str, port: int) -> Connection:
+    async def connect(self, host: str, port: int, *, tls: TlsContext | None = None) -> Connection:
+        assert tls is None, "this network has no TLS"
         life = self.life
         self.check(life)
         await self._net.linked(self.name, host)

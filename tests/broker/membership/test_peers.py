@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.cluster.image import ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.store import pack_topic, topic_key, topic_puts
-from odradek.broker.environment.env import Network
 from odradek.broker.membership.peers import Peers
 from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.schema import ZERO_UUID
@@ -33,7 +33,7 @@ def peers_of(stored: TopicImage | None, shown: TopicImage | None = None) -> Peer
         node_id=3,
         image=lambda: image,
         coordinator_partition_for=lambda _id: 0,
-        network=cast(Network, None),
+        network=cast(PeerNetwork, None),
         store=FakeMetaStore(server),
     )
 

@@ -1,0 +1,149 @@
+"""The ports of a broker: those of its listeners for clients, and the one for other brokers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from odradek.broker.cluster.image import BrokerImage, Endpoint
+from odradek.broker.config.addresses import Listener, printed
+from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.server.handshakes import ServedTls
+from odradek.broker.server.server import Server
+from odradek.late import dataclass
+
+if TYPE_CHECKING:
+    from odradek.broker.tls.listener_tls import ListenerTls
+
+Port = tuple[str, int, Callable[[], None]]
+"""The host and port of a listener, and the function that opens it."""
+
+
+class CannotServe(Exception):
+    """The directory or the address cannot be used: one sentence for a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """The addresses of a broker."""
+
+    listeners: tuple[Listener, ...]
+    """At the host of the first, other brokers are served."""
+    peer_port: int | None = None
+    """The port on which other brokers are served; None without any."""
+    tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
+    """The TLS of the listeners that have it, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The ports that a broker has, and the broker as it registers.
+
+    The port for brokers is open: they connect as soon as they see the registration. `client_ports`
+    open those for clients. Before it is registered and leads what it is elected for, a broker could
+    give answers that are wrong and final.
+    """
+
+    listeners: tuple[Listener, ...]
+    here: BrokerImage
+    client_ports: Sequence[Callable[[], None]]
+
+
+async def bind_all(
+    nursery: trio.Nursery,
+    server: Server,
+    peer_server: Server,
+    address: Address,
+    config: BrokerConfig,
+) -> Bound:
+    nursery.start_soon(server.watch)
+    listening, client_ports = [], []
+    for listener in address.listeners:
+        host, port, open_port = await nursery.start(
+            _listen,
+            server,
+            listener.host,
+            listener.port,
+            listener.name,
+            address.tls.get(listener.name),
+        )
+        client_ports.append(open_port)
+        listening.append(
+            replace(
+                listener,
+                host=host,
+                port=port,
+                advertised_host=listener.advertised_host or host,
+                advertised_port=listener.advertised_port or port,
+            )
+        )
+    first = listening[0]
+    peer_port = 0
+    if address.peer_port is not None:
+        tls = address.tls.get(first.name)
+        nursery.start_soon(peer_server.watch)
+        _, peer_port, open_port = await nursery.start(
+            *(_listen, peer_server, address.listeners[0].host, address.peer_port, None),
+            None if tls is None else tls.for_brokers(),
+        )
+        open_port()
+    here = BrokerImage(
+        node_id=config.node_id,
+        host=first.advertised_host,
+        port=first.advertised_port,
+        peer_host=first.advertised_host if address.peer_port is not None else "",
+        peer_port=peer_port,
+        peer_listener=first.name if address.peer_port is not None else "",
+        peer_protocol=first.protocol,
+        has_transaction_groups=True,
+        knows_acls=True,
+        rack=config.broker_rack or None,
+        listeners=tuple(
+            Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
+            for each in listening
+        ),
+    )
+    return Bound(listeners=tuple(listening), here=here, client_ports=client_ports)
+
+
+async def _listen(
+    server: Server,
+    host: str,
+    port: int,
+    listener: str | None,
+    tls: ServedTls | None,
+    task_status: trio.TaskStatus[Port] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve one listener. Started with the host and port that it has, and what opens it."""
+
+    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
+        def open_or_explain() -> None:
+            try:
+                open_port()
+            except OSError as error:
+                raise _not_listened_on(host, port, error) from None
+
+        task_status.started((host, port, open_or_explain))
+
+    try:
+        await server.serve(host, port, started=started, listener=listener, tls=tls)
+    except* OSError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise _not_listened_on(host, port, error) from None
+
+
+def _not_listened_on(host: str, port: int, error: BaseException) -> CannotServe:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return CannotServe(
+        f"{printed(host, port)} cannot be listened on: {reason}; choose another --listen."
+    )
+
+
+def own_principal(address: Address) -> Callable[[], Principal | None]:
+    """Return what returns the principal of this broker on the listener for brokers."""
+    tls = address.tls.get(address.listeners[0].name)
+    return (lambda: ANONYMOUS) if tls is None else tls.own_principal

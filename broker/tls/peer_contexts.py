@@ -1,0 +1,116 @@
+"""TLS between brokers: both sides show a certificate, and each must trust that of the other.
+
+A broker is the server of some connections and the client of others, with one certificate and one
+set of authorities. So these are checked before they are used, by a handshake of the broker with
+itself in which both sides ask for a certificate. It finds a certificate that another authority has
+signed, and one that may be used by servers only (extendedKeyUsage).
+"""
+
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from odradek.broker.environment.env import HandshakeFailed
+from odradek.late import dataclass
+from odradek.protocol.keystores import CertifiedKey, KeystoreError
+
+ROUNDS_MAX: Final = 10
+"""The messages of each side of a handshake with oneself; it takes three."""
+OUT_OF_TIME: Final = (9, 10)
+"""OpenSSL's codes for a certificate that does not count yet, or has expired."""
+
+Step = Callable[[ssl.SSLContext], object]
+
+
+class NoPeerTls(HandshakeFailed):
+    """Brokers cannot use a listener's certificate among each other: the end of a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerContexts:
+    """The contexts of both sides of connections between brokers."""
+
+    accepting: ssl.SSLContext
+    connecting: ssl.SSLContext
+
+
+def peer_contexts(
+    prepare: Callable[[ssl.SSLContext], ssl.SSLContext],
+    trust: Step,
+    identity: CertifiedKey,
+    *,
+    checks_host: bool,
+) -> PeerContexts:
+    """Return the contexts of a listener for connections between brokers. Raises `NoPeerTls`.
+
+    `prepare` gives a context the certificate and the settings of the listener, and `trust` its
+    authorities. `checks_host`: the broker that connects compares the host that it asks for with the
+    names in the certificate (`ssl.endpoint.identification.algorithm`).
+    """
+    accepting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    connecting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    for context in (accepting, connecting):
+        trust(context)
+    connecting.check_hostname = False
+    accepting.verify_mode = connecting.verify_mode = ssl.CERT_REQUIRED
+    try:
+        agree(connecting, accepting)
+    except ssl.SSLCertVerificationError as error:
+        # The start warns of such a one, and a reload refuses it.
+        if error.verify_code not in OUT_OF_TIME:
+            raise NoPeerTls(
+                f"other brokers would not trust {identity.place} ({error.verify_message}); an "
+                "authority of ssl.truststore.location must have signed it, for servers and clients"
+            ) from None
+    except (ssl.SSLError, TimeoutError) as error:
+        raise NoPeerTls(f"two brokers with {identity.place} do not agree ({error})") from None
+    connecting.check_hostname = checks_host
+    return PeerContexts(accepting=accepting, connecting=connecting)
+
+
+def without_costs(context: ssl.SSLContext) -> None:
+    """Switch off what only costs.
+
+    A client that renegotiates makes the broker work, and the tickets of a session are two messages
+    that nobody uses.
+    """
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
+    if context.protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+
+
+def check_handshake(server: ssl.SSLContext, identity: CertifiedKey) -> None:
+    """Try a context with a client in memory. Raises `KeystoreError` if they do not agree."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    try:
+        agree(client, server)
+    except ssl.SSLError as error:
+        raise KeystoreError(
+            f"{identity.place}: no client could agree on TLS with this certificate and these "
+            f"settings ({(error.reason or str(error)).lower().replace('_', ' ')})."
+        ) from None
+    except TimeoutError:
+        raise KeystoreError(f"{identity.place}: TLS does not come to an end with it.") from None
+
+
+def agree(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """Play a handshake in memory. Raises `ssl.SSLError`, and TimeoutError if it does not end."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    left = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(ROUNDS_MAX):
+        left = [side for side in left if not _has_agreed(side)]
+    if left:
+        raise TimeoutError("TLS does not come to an end")
+
+
+def _has_agreed(side: ssl.SSLObject) -> bool:
+    try:
+        side.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
