@@ -22,15 +22,23 @@ enum {
     MAGIC_AT = 16,
     CRC_AT = 17,
     CRC_START = 21,
+    ATTRIBUTES_AT = 21,
+    LAST_OFFSET_DELTA_AT = 23,
+    PRODUCER_ID_AT = 43,
+    PRODUCER_EPOCH_AT = 51,
+    BASE_SEQUENCE_AT = 53,
+    RECORD_COUNT_AT = 57,
     MAGIC = 2,
     HEADER_FIELDS = 13,
+    NOT_PLAIN_BITS = 0x10 | 0x20,
+    CODEC_MASK = 0x07,
 };
 enum { PRODUCE_KEY = 0, ID_BYTES = 16, NULL_LENGTH = 0xFF, VARINT_BITS = 7, PARTS_ROOM = 64 };
 
 static struct {
     PyObject *request, *header;  // the named tuples
     newfunc new_tuple;
-    int version_min, version_max, flexible_from, topic_ids_from, parts_max, client_id_max, varint_bytes;
+    int version_min, version_max, flexible_from, topic_ids_from, parts_max, client_id_max, varint_bytes, codec_max;
 } known;
 
 // ---- CRC-32C (Castagnoli)
@@ -107,12 +115,21 @@ static PyObject *named(PyObject *type, PyObject *fields) {
     return made;
 }
 
-// The header of exactly one batch whose length, format and CRC are right; None for anything else.
+// What a client may send whatever the log, and not in a transaction.
+static bool is_plain(const uint8_t *batch) {
+    int64_t attributes = number_at(batch + ATTRIBUTES_AT, 2), last_offset_delta = number_at(batch + LAST_OFFSET_DELTA_AT, 4);
+    int64_t producer_epoch = number_at(batch + PRODUCER_EPOCH_AT, 2), base_sequence = number_at(batch + BASE_SEQUENCE_AT, 4);
+    return number_at(batch, 8) == 0 && !(attributes & NOT_PLAIN_BITS) && (attributes & CODEC_MASK) <= known.codec_max &&
+           last_offset_delta >= 0 && number_at(batch + RECORD_COUNT_AT, 4) == last_offset_delta + 1 &&
+           (number_at(batch + PRODUCER_ID_AT, 8) < 0 || (producer_epoch >= 0 && base_sequence >= 0));
+}
+
+// The header of exactly one batch of the plain form whose length, format and CRC are right; None for anything else.
 static PyObject *header_of(const uint8_t *batch, Py_ssize_t size) {
     static const int widths[HEADER_FIELDS] = {8, 4, 4, 1, 4, 2, 4, 8, 8, 8, 2, 4, 4};
     if (size < HEADER_BYTES || batch[MAGIC_AT] != MAGIC ||
         number_at(batch + LENGTH_AT, 4) + LENGTH_PREFIX_BYTES != size ||
-        (uint32_t)number_at(batch + CRC_AT, 4) != crc_of(batch + CRC_START, (size_t)(size - CRC_START)))
+        (uint32_t)number_at(batch + CRC_AT, 4) != crc_of(batch + CRC_START, (size_t)(size - CRC_START)) || !is_plain(batch))
         Py_RETURN_NONE;
     PyObject *fields = PyTuple_New(HEADER_FIELDS);
     for (int i = 0, at = 0; fields != NULL && i < HEADER_FIELDS; at += widths[i++]) {
@@ -201,6 +218,16 @@ static bool read_topics(Reader *reader, const Found *found, int version) {
     return true;
 }
 
+// Text in UTF-8, None for a negative size; NULL without an error if it is not UTF-8.
+static PyObject *text_of(const uint8_t *text, int size) {
+    if (size < 0)
+        return Py_NewRef(Py_None);
+    PyObject *found = PyUnicode_DecodeUTF8((const char *)text, size, "strict");
+    if (found == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        PyErr_Clear();
+    return found;
+}
+
 static PyObject *read_request(Reader *reader, PyObject *frame) {
     int key = int16_of(reader), version = int16_of(reader);
     int32_t correlation_id = int32_of(reader);
@@ -219,13 +246,13 @@ static PyObject *read_request(Reader *reader, PyObject *frame) {
     Found found = {frame, PyList_New(0), PyList_New(0), PyList_New(0)};
     bool has_lists = found.places != NULL && found.records != NULL && found.headers != NULL;
     if (has_lists && read_topics(reader, &found, version)) {
-        if (reader->is_bad)
-            request = Py_NewRef(Py_None);
+        PyObject *name = reader->is_bad ? Py_NewRef(Py_None) : text_of(client_id, client_id_bytes);
+        if (reader->is_bad || name == NULL)
+            request = PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
         else
-            request = named(known.request, Py_BuildValue("(iiy#iiOOO)", version, correlation_id,
-                                                         client_id_bytes < 0 ? NULL : (const char *)client_id,
-                                                         (Py_ssize_t)client_id_bytes, acks, timeout_ms, found.places,
-                                                         found.records, found.headers));
+            request = named(known.request, Py_BuildValue("(iiOiiOOO)", version, correlation_id, name, acks, timeout_ms,
+                                                         found.places, found.records, found.headers));
+        Py_XDECREF(name);
     }
     Py_XDECREF(found.places);
     Py_XDECREF(found.records);
@@ -251,9 +278,9 @@ static PyObject *scan(PyObject *module, PyObject *frame) {
 static PyObject *configure(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *request, *header;
-    if (!PyArg_ParseTuple(arguments, "OO(iiiiiii)", &request, &header, &known.version_min, &known.version_max,
+    if (!PyArg_ParseTuple(arguments, "OO(iiiiiiii)", &request, &header, &known.version_min, &known.version_max,
                           &known.flexible_from, &known.topic_ids_from, &known.parts_max, &known.client_id_max,
-                          &known.varint_bytes))
+                          &known.varint_bytes, &known.codec_max))
         return NULL;
     if (known.parts_max > PARTS_ROOM)
         return PyErr_Format(PyExc_ValueError, "a request has room for %d topics here", PARTS_ROOM);

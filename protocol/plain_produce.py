@@ -9,14 +9,18 @@ build. tests/protocol/test_plain_produce.py compares the two over all versions.
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.batch import (
+    CONTROL_BIT,
     HEADER_BYTES,
     MAGIC,
     MAGIC_AT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
+    Codec,
     crc_is_good,
     read_header,
 )
@@ -31,6 +35,8 @@ NO_APPEND_TIME: Final = -1
 ID_BYTES: Final = 16
 TOPIC_IDS_FROM: Final = 13
 FLEXIBLE_FROM: Final = PRODUCE.flexible_from
+NOT_PLAIN_BITS: Final = TRANSACTIONAL_BIT | CONTROL_BIT
+CODEC_MAX: Final = max(Codec)
 VARINT_BYTES: Final = 3
 """The most bytes of a length here: 2 MiB, which is more than a plain request has."""
 
@@ -38,13 +44,16 @@ _HEAD: Final = struct.Struct(">hhih")  # API key, version, correlation id, clien
 _ACKS: Final = struct.Struct(">hi")  # acks, timeout
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
-_ANSWER_HEAD: Final = struct.Struct(">ii")  # length, correlation id
-_PARTITION: Final = {
-    3: struct.Struct(">ihqq"),  # index, error code, base offset, append time
-    5: struct.Struct(">ihqqq"),  # and log start offset
-    8: struct.Struct(">ihqqqih"),  # and no record errors, no message
-    9: struct.Struct(">ihqqqBBB"),  # and no tags
+_INDEX_AND_ERROR: Final = struct.Struct(">ih")
+_OFFSETS: Final = {
+    False: struct.Struct(">qq"),  # base offset, append time
+    True: struct.Struct(">qqq"),  # and log start offset
 }
+LOG_START_OFFSETS_FROM: Final = 5
+RECORD_ERRORS_FROM: Final = 8
+CORRELATION_ID_AT: Final = 4
+ANSWERS_KEPT: Final = 1_000
+"""The most requests of different places for which an answer without its numbers is kept."""
 
 
 Place = tuple[bytes, int]
@@ -56,14 +65,14 @@ class PlainProduce(NamedTuple):
 
     version: int
     correlation_id: int
-    client_id: bytes | None
+    client_id: str | None
     acks: int
     timeout_ms: int
     places: list[Place]
     records: list[memoryview]
     """The records for each place."""
     headers: list[BatchHeader | None]
-    """Of the batch that the records are; None if they are not one batch with a good CRC."""
+    """Of the batch that the records are; None if they are not one batch of the plain form."""
 
 
 Scan = Callable[[memoryview], PlainProduce | None]
@@ -81,7 +90,7 @@ def scan(frame: memoryview) -> PlainProduce | None:
         if client_id_bytes > CLIENT_ID_MAX_BYTES:
             return None
         if client_id_bytes >= 0:
-            client_id = bytes(frame[at : at + client_id_bytes])
+            client_id = str(frame[at : at + client_id_bytes], "utf-8")
             at += client_id_bytes
         elif client_id_bytes != -1:
             return None
@@ -101,7 +110,7 @@ def scan(frame: memoryview) -> PlainProduce | None:
             is_plain = _read_old(frame, at, places, records)
         else:
             is_plain = _read_flexible(frame, at, version, places, records)
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, UnicodeDecodeError):
         return None
     if not is_plain:
         return None
@@ -196,15 +205,22 @@ def _header_of(records: memoryview) -> BatchHeader | None:
         return None
     header = read_header(records)
     is_good = header.size_bytes == len(records) and crc_is_good(records, header)
-    return header if is_good else None
+    return header if is_good and _is_plain(header) else None
 
 
-class Stored(NamedTuple):
-    """The part of an answer for one place."""
+def _is_plain(header: BatchHeader) -> bool:
+    """Return True if a client may send it whatever the log, and not in a transaction."""
+    return (
+        header.base_offset == 0
+        and not header.attributes & NOT_PLAIN_BITS
+        and header.codec <= CODEC_MAX
+        and header.record_count == header.last_offset_delta + 1 > 0
+        and (header.producer_id < 0 or (header.producer_epoch >= 0 and header.base_sequence >= 0))
+    )
 
-    base_offset: int
-    log_start_offset: int
-    append_time_ms: int = NO_APPEND_TIME
+
+Stored = tuple[int, int, int]
+"""The part of an answer for one place: base offset, log start offset, append time."""
 
 
 def answer(
@@ -212,44 +228,58 @@ def answer(
 ) -> bytearray:
     """Return the frame, with its length, that answers a plain request whose records are stored.
 
-    The places are those of `PlainProduce`, and there is a `Stored` for each.
+    The places are those of `PlainProduce`, and there is a `Stored` for each. Its append time is
+    NO_APPEND_TIME where the records have their producer's times.
+    """
+    frame, offsets, at = _empty_answer(version, tuple(places))
+    out = bytearray(frame)
+    _INT32.pack_into(out, CORRELATION_ID_AT, correlation_id)
+    for each, (base_offset, log_start_offset, append_time_ms) in zip(at, stored, strict=True):
+        if version >= LOG_START_OFFSETS_FROM:
+            offsets.pack_into(out, each, base_offset, append_time_ms, log_start_offset)
+        else:
+            offsets.pack_into(out, each, base_offset, append_time_ms)
+    return out
+
+
+@lru_cache(maxsize=ANSWERS_KEPT)
+def _empty_answer(
+    version: int, places: tuple[Place, ...]
+) -> tuple[bytes, struct.Struct, tuple[int, ...]]:
+    """Return the answer without its numbers, their form, and where those of each place are.
+
+    A producer asks for the same places again and again, and only the numbers differ.
     """
     is_flexible = version >= FLEXIBLE_FROM
-    topics: dict[bytes, list[tuple[int, Stored]]] = {}
-    for (topic, partition), each in zip(places, stored, strict=True):
-        topics.setdefault(topic, []).append((partition, each))
-    out = bytearray(_ANSWER_HEAD.pack(0, correlation_id))
+    offsets = _OFFSETS[version >= LOG_START_OFFSETS_FROM]
+    topics: dict[bytes, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    out, at = bytearray(CORRELATION_ID_AT + _INT32.size), list[int]()
     if is_flexible:
-        out.append(0)
-        out.append(len(topics) + 1)
+        out += bytes((0, len(topics) + 1))
     else:
         out += _INT32.pack(len(topics))
-    for topic, parts in topics.items():
+    for topic, partitions in topics.items():
         if not is_flexible:
             out += _INT16.pack(len(topic))
         elif version < TOPIC_IDS_FROM:
             out.append(len(topic) + 1)
         out += topic
         if is_flexible:
-            out.append(len(parts) + 1)
+            out.append(len(partitions) + 1)
         else:
-            out += _INT32.pack(len(parts))
-        for partition, each in parts:
-            _add_partition(out, version, partition, each)
+            out += _INT32.pack(len(partitions))
+        for partition in partitions:
+            out += _INDEX_AND_ERROR.pack(partition, 0)
+            at.append(len(out))
+            out += bytes(offsets.size)
+            if is_flexible:
+                out += b"\1\0\0"  # no record errors, no message, no tags
+            elif version >= RECORD_ERRORS_FROM:
+                out += b"\0\0\0\0\xff\xff"
         if is_flexible:
             out.append(0)
     out += b"\0\0\0\0\0" if is_flexible else b"\0\0\0\0"  # not throttled; no tags
     _INT32.pack_into(out, 0, len(out) - _INT32.size)
-    return out
-
-
-def _add_partition(out: bytearray, version: int, index: int, stored: Stored) -> None:
-    base_offset, log_start_offset, time_ms = stored
-    if version >= FLEXIBLE_FROM:
-        out += _PARTITION[9].pack(index, 0, base_offset, time_ms, log_start_offset, 1, 0, 0)
-    elif version >= 8:
-        out += _PARTITION[8].pack(index, 0, base_offset, time_ms, log_start_offset, 0, -1)
-    elif version >= 5:
-        out += _PARTITION[5].pack(index, 0, base_offset, time_ms, log_start_offset)
-    else:
-        out += _PARTITION[3].pack(index, 0, base_offset, time_ms)
+    return bytes(out), offsets, tuple(at)

@@ -39,6 +39,7 @@ def scan_in_c(module: ModuleType | None = None) -> Scan | None:
         plain_produce.PARTS_MAX,
         plain_produce.CLIENT_ID_MAX_BYTES,
         plain_produce.VARINT_BYTES,
+        plain_produce.CODEC_MAX,
     )
     in_c.configure(PlainProduce, BatchHeader, limits)
     scan: Scan = in_c.scan

@@ -145,6 +145,8 @@ class SocketConnection:
 
 def _without_first(parts: Sequence[Buffer], count: int) -> Sequence[Buffer]:
     """Return `parts` without their first `count` bytes."""
+    if len(parts) == 1 and count == len(parts[0]):
+        return ()
     for index, part in enumerate(parts):
         if count < len(part):
             return [memoryview(part)[count:], *parts[index + 1 :]]

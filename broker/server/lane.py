@@ -32,7 +32,7 @@ from odradek.broker.partitions.request_batches import NO_RECORDS, Batch
 from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
 from odradek.broker.security.access import Access
 from odradek.broker.security.rights import WRITE_TOPIC
-from odradek.broker.storage.validation import check_header
+from odradek.broker.storage.validation import check_for_log
 from odradek.late import dataclass
 from odradek.protocol import plain_produce
 from odradek.protocol.api import Api
@@ -45,7 +45,7 @@ from odradek.protocol.apis.produce import (
 from odradek.protocol.batch import BatchHeader, Codec, TimestampType, is_next_sequence
 from odradek.protocol.connection import Request
 from odradek.protocol.errors import KafkaError, ProtocolError
-from odradek.protocol.plain_produce import Place, PlainProduce, Scan, Stored
+from odradek.protocol.plain_produce import Place, PlainProduce, Scan
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ACKS_LEADER: Final = 1
@@ -164,7 +164,7 @@ class Taken:
             next_offset = base_offset + group.headers[number].last_offset_delta + 1
             if not leader.counts_below(next_offset, by_all=self.by_all):
                 return None
-            stored.append(Stored(base_offset, group.log_start_offset, group.append_time_ms))
+            stored.append((base_offset, group.log_start_offset, group.append_time_ms))
         plain = self.plain
         return plain_produce.answer(plain.version, plain.correlation_id, plain.places, stored)
 
@@ -250,12 +250,11 @@ class Lane:
             self._now_ms, self._now = self._core.clock.wall_ms(), trio.current_time()
         has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
         groups: list[Group] = []
-        headers: list[BatchHeader] = []
+        numbers: list[int] = []
         try:
             api = asking.apis.get(plain_produce.KEY)
             if api is None or not api.has(plain.version):
                 return None
-            client_id = None if plain.client_id is None else plain.client_id.decode()
             for place, header in zip(plain.places, plain.headers, strict=True):
                 group = self._found.get((place, has_ids, plain.acks))
                 if group is None:
@@ -267,34 +266,29 @@ class Lane:
                 if header is None or not self._may_append(group, header, plain):
                     return None
                 groups.append(group)
-                headers.append(header)
-        except (KafkaError, ProtocolError, UnicodeDecodeError):
+                numbers.append(len(group.batches))
+        except (KafkaError, ProtocolError):
             return None  # the connection's task meets it again, and answers
-        by_all = _waits_for_all(plain, groups)
+        by_all = plain.acks == ACKS_ALL or _waits_for_all(groups)
         if by_all is None:
             return None
-        taken = Taken(
-            asking=asking,
-            request=Request(api, plain.version, plain.correlation_id, client_id, None),
-            plain=plain,
-            groups=groups,
-            numbers=[len(group.batches) for group in groups],
-            by_all=by_all,
-            taken_at=self._now,
-            countdown=Countdown(len(groups)),
-        )
-        self._add(taken, headers)
+        request = Request(api, plain.version, plain.correlation_id, plain.client_id, None)
+        countdown = Countdown(len(groups))
+        taken = Taken(asking, request, plain, groups, numbers, by_all, self._now, countdown)
+        self._add(taken)
         return taken
 
-    def _add(self, taken: Taken, headers: list[BatchHeader]) -> None:
-        for group, header, records in zip(taken.groups, headers, taken.plain.records, strict=True):
+    def _add(self, taken: Taken) -> None:
+        plain, by_all = taken.plain, taken.by_all
+        for group, header, records in zip(taken.groups, plain.headers, plain.records, strict=True):
+            assert header is not None
             group.batches.append(records)
             group.headers.append(header)
-            waiting = group.waiting_for_all if taken.by_all else group.waiting_for_one
+            waiting = group.waiting_for_all if by_all else group.waiting_for_one
             waiting.append(taken.countdown)
             if header.producer_id >= 0:
                 group.latest[header.producer_id] = header
-        taken.plain.records.clear()
+        plain.records.clear()
 
     def _find(self, place: Place, *, has_ids: bool, acks: int) -> Group | None:
         """Return the group of a partition if the lane may append there. Raises KafkaError.
@@ -343,15 +337,16 @@ class Lane:
     def _may_append(self, group: Group, header: BatchHeader, plain: PlainProduce) -> bool:
         """Return True if a good batch may be appended. False or KafkaError: it may not."""
         log = group.leader.log
-        check_header(header, log.config, self._now_ms)
-        if header.is_transactional or (plain.version < ZSTD_FROM and header.codec == Codec.ZSTD):
+        check_for_log(header, log.config, self._now_ms)
+        if plain.version < ZSTD_FROM and header.codec == Codec.ZSTD:
             return False
-        if header.producer_id < 0:
+        producer_id = header.producer_id
+        if producer_id < 0:
             return True
-        before = group.latest.get(header.producer_id)
+        before = group.latest.get(producer_id)
         if before is None:
             # A new producer may need the room of another one; a repeat is not appended.
-            is_known = header.producer_id in log.producers.entries
+            is_known = producer_id in log.producers.entries
             return is_known and log.producers.check_client(header) is None
         return header.producer_epoch == before.producer_epoch and is_next_sequence(
             before.last_sequence, header.base_sequence
@@ -369,10 +364,8 @@ class Lane:
                 group.call_when_decided()
 
 
-def _waits_for_all(plain: PlainProduce, groups: Iterable[Group]) -> bool | None:
-    """Return `Batch.by_all`, which the batches of a request share; None if they do not."""
-    if plain.acks == ACKS_ALL:
-        return True
+def _waits_for_all(groups: Iterable[Group]) -> bool | None:
+    """Return `Batch.by_all` of a request with acks=1; None if its batches do not share it."""
     found = {group.leader.view.is_alone for group in groups}
     return found.pop() if len(found) == 1 else None
 

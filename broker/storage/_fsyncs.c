@@ -62,9 +62,11 @@ static void *work(void *argument) {
         job.error = fdatasync(job.descriptor) == 0 ? 0 : errno;
         pthread_mutex_lock(&pool->lock);
         pool->ended[pool->ended_count++ % ROOM] = job;
+        pthread_mutex_unlock(&pool->lock);
         uint64_t one = 1;
         if (write(pool->event, &one, sizeof one) != sizeof one)
             abort();  // far from the limit of an eventfd
+        pthread_mutex_lock(&pool->lock);
     }
     bool is_last = --pool->threads == 0;
     pthread_mutex_unlock(&pool->lock);
@@ -152,11 +154,11 @@ static PyObject *begin(PyObject *module, PyObject *arguments) {
     }
     if (error == 0) {
         pool->waiting[pool->begun++ % ROOM] = job;
-        pthread_cond_signal(&pool->has_job);
     }
     pthread_mutex_unlock(&pool->lock);
     if (error != 0)
         return failed(error);
+    pthread_cond_signal(&pool->has_job);
     Py_RETURN_NONE;
 }
 

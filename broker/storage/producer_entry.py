@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from odradek.late import dataclass
-from odradek.protocol.batch import BatchHeader, add_sequence
+from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
 
 # invariant idempotence 1: The last five batches of a producer are recognised, also after a crash.
 # plant Redpanda #3038
@@ -54,6 +54,12 @@ class ProducerEntry:
     @property
     def has_open_transaction(self) -> bool:
         return self.first_offset != NO_OFFSET
+
+    def expects(self, header: BatchHeader) -> bool:
+        """Return True if the batch continues the last one of its epoch."""
+        if header.producer_epoch != self.epoch:
+            return False
+        return is_next_sequence(self.last_sequence, header.base_sequence)
 
     def find(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the one of the last five batches that `header` repeats, or None."""

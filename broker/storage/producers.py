@@ -38,7 +38,7 @@ from odradek.broker.storage.producer_entry import (
     ProducerEntry,
 )
 from odradek.broker.values.member_ids import is_member
-from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
+from odradek.protocol.batch import BatchHeader, add_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LAST_EPOCH: Final = 32_767
@@ -145,10 +145,11 @@ class Producers:
         NOT_ENOUGH_REPLICAS, which clients retry, if there is no room for another producer.
         """
         entry = self.entries.get(header.producer_id)
+        is_next = entry is not None and entry.expects(header)
         # Duplicates come first, as in Kafka: a producer that retries a batch after its transaction
         # has ended gets the answer that it lost, not an error.
         # invariant idempotence 1
-        if entry is not None and (repeated := entry.find(header)) is not None:
+        if entry is not None and not is_next and (repeated := entry.find(header)) is not None:
             return repeated
         if verified_after is not None and header.is_transactional:
             self._check_still_verified(entry, header, verified_after)
@@ -168,7 +169,7 @@ class Producers:
             self._check_epoch(entry, header)
             if header.base_sequence != 0 and entry.epoch != NO_EPOCH:
                 raise _out_of_order(header, f"0, because epoch {header.producer_epoch} is new")
-        elif not is_next_sequence(entry.last_sequence, header.base_sequence):
+        elif not is_next:
             raise _out_of_order(header, str(add_sequence(entry.last_sequence, 1)))
         self._check_transaction(entry, header)
         return None

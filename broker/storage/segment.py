@@ -201,16 +201,20 @@ class Segment:
         # invariant durable 3: A log's end, indexes and producers change only after the write.
         # plant KAFKA-7866
         self._write(batch)
-        self._wrote(len(batch), base_offset, last_offset, timestamp, config)
+        position = self.size_bytes
+        self.note_boundary(base_offset, position)
+        self.note(position, len(batch), last_offset, timestamp, config.index_interval_bytes)
 
     def append_together(
         self, batches: Sequence[Buffer], base_offset: int, ends: Sequence[End], config: LogConfig
     ) -> None:
         """Write batches that have their offsets, by one write. Raises as `append`."""
         self._write(batches[0] if len(batches) == 1 else b"".join(batches))
+        # A reader that goes on begins where a write has ended.
+        self.note_boundary(base_offset, self.size_bytes)
+        interval_bytes = config.index_interval_bytes
         for batch, (last_offset, timestamp) in zip(batches, ends, strict=True):
-            self._wrote(len(batch), base_offset, last_offset, timestamp, config)
-            base_offset = last_offset + 1
+            self.note(self.size_bytes, len(batch), last_offset, timestamp, interval_bytes)
 
     def _write(self, batches: Buffer) -> None:
         file = self._files.get(self._log_path)
@@ -220,14 +224,6 @@ class Segment:
         if file.size != position:
             raise OSError(errno.EIO, "a failed append left bytes behind the end", self._log_path)
         file.append(batches)
-
-    def _wrote(
-        self, size_bytes: int, base_offset: int, last_offset: int, timestamp: int, config: LogConfig
-    ) -> None:
-        """Note a batch that was written at the end."""
-        position = self.size_bytes
-        self.note_boundary(base_offset, position)
-        self.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
 
     def note_boundary(self, offset: int, position: int) -> None:
         """Note that the chain of headers continues at `offset` at a position."""

@@ -48,6 +48,7 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     header = read_header(batch)
     if header.size_bytes != len(batch):
         raise _wrong_size(header, len(batch))
+    _check_base_offset(header)
     _check_limits(header, config)
     if not crc_is_good(batch, header):
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch does not match")
@@ -56,17 +57,19 @@ def check_client_batch(batch: memoryview, config: LogConfig, now_ms: int) -> Bat
     return header
 
 
-def check_header(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Check the header of a batch whose length, format and CRC are right. Raises as above."""
+def check_for_log(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """Check that a good batch of a client fits into a log. Raises as above."""
     _check_limits(header, config)
-    _check_fields(header)
     _check_times(header, config, now_ms)
+
+
+def _check_base_offset(header: BatchHeader) -> None:
+    if header.base_offset != 0:
+        raise invalid(f"its base offset is {header.base_offset}, a producer's is 0")
 
 
 def _check_limits(header: BatchHeader, config: LogConfig) -> None:
     size_bytes = header.size_bytes
-    if header.base_offset != 0:
-        raise invalid(f"its base offset is {header.base_offset}, a producer's is 0")
     if size_bytes > config.max_message_bytes:
         raise KafkaError(
             ErrorCode.MESSAGE_TOO_LARGE,

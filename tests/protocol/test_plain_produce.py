@@ -18,9 +18,11 @@ from odradek.protocol.apis.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from odradek.protocol.batch import BatchHeader, set_crc
 from odradek.protocol.connection import ClientProtocol, Request, ServerProtocol
 from odradek.protocol.errors import ProtocolError
-from odradek.protocol.plain_produce import PARTS_MAX, Stored, answer, scan
+from odradek.protocol.plain_produce import PARTS_MAX, answer, scan
+from odradek.protocol.record import BatchBuilder, Record
 
 VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 SHAPES: Final = ([1], [3], [1, 2], [PARTS_MAX])
@@ -62,8 +64,7 @@ def as_scanned(request: Request) -> tuple[Any, ...]:
     topics = [(name_of(topic, version), topic.partition_data) for topic in body.topic_data]
     places = [(name, data.index) for name, found in topics for data in found]
     records = [data.records for _, found in topics for data in found]
-    client_id = None if request.client_id is None else request.client_id.encode()
-    head = version, request.correlation_id, client_id, body.acks, body.timeout_ms
+    head = version, request.correlation_id, request.client_id, body.acks, body.timeout_ms
     return *head, places, records
 
 
@@ -114,7 +115,7 @@ def test_an_answer_has_the_bytes_that_the_generated_functions_write(
     for topic in response.responses:
         for part in topic.partition_responses:
             places.append((name_of(topic, version), part.index))
-            stored.append(Stored(part.base_offset, part.log_start_offset, append_time_ms))
+            stored.append((part.base_offset, part.log_start_offset, append_time_ms))
     expected = b"".join(SERVER.build_response(request, response))
     assert answer(version, request.correlation_id, places, stored) == expected
 
@@ -156,6 +157,45 @@ def test_what_is_not_plain_is_left_to_the_generated_functions(
     assert scan(frame) is None
 
 
+def test_a_client_id_that_is_not_text_is_not_plain() -> None:
+    frame = bytearray(frame_of(produce([1], 11), 11, "client"))
+    assert scan(memoryview(frame)) is not None
+    frame[frame.index(b"client")] = 0xFF
+    assert scan(memoryview(frame)) is None
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (0, b"\0\0\0\0\0\0\0\1"),  # base offset
+        (21, b"\0\x10"),  # transactional
+        (21, b"\0\x20"),  # a control batch
+        (21, b"\0\5"),  # an unknown codec
+        (23, b"\0\0\0\1"),  # last offset delta, where there is one record
+        (51, b"\xff\xff"),  # a producer without an epoch
+        (53, b"\xff\xff\xff\xff"),  # and without a sequence
+        (57, b"\0\0\0\0"),  # no record
+    ],
+)
+def test_a_batch_that_no_log_takes_from_the_lane_has_no_header(at: int, value: bytes) -> None:
+    builder = BatchBuilder()
+    builder.add(Record(None, b"value"))
+    batch = bytearray(builder.build(producer_id=7, producer_epoch=0, base_sequence=0))
+    assert header_of(batch) is not None
+    batch[at : at + len(value)] = value
+    set_crc(batch)
+    assert header_of(batch) is None
+
+
+def header_of(batch: bytearray) -> BatchHeader | None:
+    part = PartitionProduceData(index=0, records=bytes(batch))
+    topics = (TopicProduceData(name="t", partition_data=(part,)),)
+    request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=topics)
+    found = scan(frame_of(request, 11))
+    assert found is not None
+    return found.headers[0]
+
+
 def test_a_request_of_another_api_is_not_taken_for_a_produce() -> None:
     _, parts = ClientProtocol("x").request(
         FETCH, 12, FetchRequest(max_wait_ms=1, min_bytes=1, topics=())
@@ -188,8 +228,6 @@ def test_of_a_changed_frame_both_read_the_same_or_the_hand_leaves_it(seed: int) 
         if found is None:
             continue
         plain += 1
-        if found.client_id is not None and not is_text(found.client_id):
-            continue  # the lane decodes it, and leaves the frame to the others
         if found.version < 13 and not all(is_text(topic) for topic, _ in found.places):
             continue
         try:

@@ -24,6 +24,7 @@ from odradek.protocol.apis.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from odradek.protocol.batch import set_crc
 from odradek.protocol.connection import ClientProtocol
 from odradek.protocol.plain_produce import PlainProduce, Scan
 from odradek.protocol.record import BatchBuilder, Record
@@ -31,6 +32,8 @@ from odradek.protocol.record import BatchBuilder, Record
 VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
 SHAPES: Final = ([1], [1], [3], [1, 2], [plain_produce.PARTS_MAX])
 """The numbers of partitions of each topic."""
+FIELDS: Final = ((0, 8), (21, 2), (23, 4), (27, 8), (43, 8), (51, 2), (53, 4), (57, 4))
+"""Where a header has what a batch of the plain form may not have, and its bytes."""
 CHANGES_MAX: Final = 3
 INTERESTING: Final = (0, 1, 2, 16, 17, 0x7F, 0x80, 0xFE, 0xFF)
 PRINTED_EACH: Final = 1_000_000
@@ -74,13 +77,24 @@ def batch(dice: random.Random) -> bytes:
         value = dice.randbytes(dice.choice((0, 9, 200)))
         builder.add(Record(None, value, timestamp_ms=dice.randrange(2**41)))
     has_producer = dice.randrange(2)
-    return bytes(
+    built = bytearray(
         builder.build(
             producer_id=dice.randrange(2**62) if has_producer else -1,
             producer_epoch=dice.randrange(2**15) if has_producer else -1,
             base_sequence=dice.randrange(2**31) if has_producer else -1,
         )
     )
+    if dice.randrange(4) == 0:
+        change_field(dice, built)
+    return bytes(built)
+
+
+def change_field(dice: random.Random, built: bytearray) -> None:
+    """Change a field of the header in a batch whose CRC stays right."""
+    at, size = dice.choice(FIELDS)
+    value = dice.choice((0, 1, 4, 5, 0x10, 0x20, -1, -2, 2 ** (8 * size - 1) - 1))
+    built[at : at + size] = value.to_bytes(size, "big", signed=True)
+    set_crc(built)
 
 
 def change(dice: random.Random, frame: bytearray) -> None:
