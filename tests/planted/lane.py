@@ -42,8 +42,12 @@ LANE_BUGS: Final = (
     Planted(
         bug="the lane stores a part of a request that it leaves to the task",
         where="Lane.take",
-        old="headers.append(header)",
-        new="headers.append(header)\ngroup.leader.append_together([records], [header], 0)",
+        old="numbers.append(len(group.batches))",
+        new=(
+            "numbers.append(len(group.batches))\n"
+            "records = plain.records[len(groups) - 1]\n"
+            "group.leader.append_together([records], [header], self._now_ms)"
+        ),
         tests=(f"{LANE}of_a_request_with_a_bad_batch_the_good_one_is_stored_once",),
     ),
     Planted(
