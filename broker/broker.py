@@ -22,6 +22,7 @@ from odradek.broker.cluster.acl_keys import EVERY_RESOURCE
 from odradek.broker.cluster.acls import ClusterAcls
 from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
+from odradek.broker.cluster.client_quotas import ClientQuotas
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.made_logs import MadeLogs
 from odradek.broker.cluster.metadata import ClusterMetadata, find_cluster_id
@@ -214,7 +215,7 @@ def _partitions(
         clock=env.clock,
         retention_check_interval_ms=config.log_retention_check_interval_ms,
         producer_expiration_check_interval_ms=config.producer_id_expiration_check_interval_ms,
-        cleaner=_cleaner_config(config),
+        cleaner=CleanerConfig.of(config),
         scrub=ScrubConfig(
             interval_ms=config.log_scrub_interval_ms,
             bytes_per_second=config.log_scrub_max_bytes_per_second,
@@ -288,16 +289,9 @@ def _follow_settings(core: Core, server: Server) -> None:
             aborts_on_disconnect=config.transaction_abort_on_disconnect,
         )
         core.admission.configure(verifies=config.transaction_partition_verification_enable)
-        core.partitions.cleaner.configure(_cleaner_config(config))
+        core.partitions.cleaner.configure(CleanerConfig.of(config))
 
     core.settings.call_with_each(follow)
-
-
-def _cleaner_config(config: BrokerConfig) -> CleanerConfig:
-    return CleanerConfig(
-        backoff_ms=config.log_cleaner_backoff_ms,
-        map_bytes=config.log_cleaner_dedupe_buffer_size,
-    )
 
 
 def _core(
@@ -337,6 +331,7 @@ def _core(
         ),
         backup_points=backup_points,
         acls=ClusterAcls(env.meta, metadata),
+        quotas=ClientQuotas(env.meta, metadata, settings),
         authorizer=authorizer,
         reached=env.reached,
     )

@@ -72,7 +72,7 @@ LEVELS = {
     "broker": (
         {"environment", "security", "values", "__init__"},
         {"storage", "config", "coordination"},
-        {"oauth", "partitions", "tls", "txn", "group"},
+        {"oauth", "partitions", "quotas", "tls", "txn", "group"},
         {"cluster"},
         {"replication"},
         {"api"},
@@ -115,6 +115,7 @@ PURE = {
         *("security", "values", "environment/repeats", "environment/work", "config"),
         *("oauth/first_message", "oauth/signing_keys", "oauth/tokens", "server/failures"),
         *("cluster/image", "cluster/new_topic", "cluster/two_copies"),
+        *("quotas/entities", "quotas/rates"),
         *("group/consumer", "group/request_checks", "group/offset_answers"),
         *("group/offset_expiry", "group/limits", "group/classic_group", "group/stored_offsets"),
         *(

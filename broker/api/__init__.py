@@ -24,6 +24,7 @@ MODULES: Final = (
     "acls",
     "add_to_txn",
     "alter_configs",
+    "alter_quotas",
     "config_resources",
     "configs",
     "consumer_group_describe",

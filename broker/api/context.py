@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from odradek.broker.api.late_table import NO_APIS, Apis
+from odradek.broker.quotas.throttle import NOT_THROTTLED, Throttle
 from odradek.broker.security.access import EVERYTHING, Access
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.cluster.acls import ClusterAcls
     from odradek.broker.cluster.backup_point import BackupPoints
     from odradek.broker.cluster.broker_configs import BrokerConfigs
+    from odradek.broker.cluster.client_quotas import ClientQuotas
     from odradek.broker.cluster.image import BrokerImage
     from odradek.broker.cluster.known_brokers import KnownBrokers
     from odradek.broker.cluster.requested import RequestedElections
@@ -61,6 +63,7 @@ class Core:
     backup_points: BackupPoints
     acls: ClusterAcls
     authorizer: Authorizer
+    quotas: ClientQuotas
     reached: Callable[[str], None]
     """Called with the name of a fault point (`Env.reached`)."""
 
@@ -143,6 +146,7 @@ class RequestContext:
     is_version_known: bool = True
     """False for an ApiVersions request of an unknown version; `api_version` is then 0."""
     allowance: Allowance = UNLIMITED
+    throttle: Throttle = NOT_THROTTLED
 
     async def expect(self, items: int, *, extra_bytes: int = 0) -> None:
         """Wait for room for an answer of `items` items, before they are made.
@@ -168,6 +172,7 @@ class RequestContext:
         apis: Apis,
         seat: Seat | None,
         allowance: Allowance,
+        throttle: Throttle,
     ) -> RequestContext:
         """Return the context of a connection's requests, without version and client id."""
         host = host_of(peer)
@@ -184,6 +189,7 @@ class RequestContext:
             apis=apis,
             seat=seat,
             allowance=allowance,
+            throttle=throttle,
         )
 
     def with_principal(self, principal: Principal) -> RequestContext:

@@ -5,7 +5,9 @@ topic that is named several times fails once (INVALID_REQUEST). `validate_only` 
 and changes nothing. The answer is sent when the change is on disk, so the time-out of the request
 has no effect.
 
-Versions: all are alike.
+Versions: all have the same fields. 3 is refused with THROTTLING_QUOTA_EXCEEDED if the client is
+over its `controller_mutation_rate`; older requests are served, and their connection waits
+(KIP-599).
 
 Differs from Kafka:
 
@@ -20,6 +22,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.topics import CREATE_STEPS, NAMED_TWICE
+from odradek.broker.api.usage import count_mutations
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.rights import ALTER_TOPIC
 from odradek.protocol.apis.topics import (
@@ -30,6 +33,9 @@ from odradek.protocol.apis.topics import (
     CreatePartitionsTopicResult,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
+
+STRICT_FROM: Final = 3
+"""The first version that is refused if the client is over its quota."""
 
 
 async def create_partitions(
@@ -67,6 +73,7 @@ async def _create_partitions(
             asked.count,
             None if assignments is None else [a.broker_ids for a in assignments],
             validate_only=validate_only,
+            admit=count_mutations(context, strict_from=STRICT_FROM),
         )
     except KafkaError as error:
         return CreatePartitionsTopicResult(

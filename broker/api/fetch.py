@@ -49,6 +49,8 @@ Differs from Kafka:
   caches.
 - A client cannot fetch as a follower. A replica id of 0 or more is TOPIC_AUTHORIZATION_FAILED, as
   brokers have a listener of their own. So is OffsetForLeaderEpoch with the node id of a broker.
+- Only records count for `consumer_byte_rate`. Kafka counts the whole answer. A batch that is larger
+  than what the quota allows at once is returned; Kafka never returns it.
 - An isolation level other than 0 and 1 is INVALID_REQUEST. This holds for Fetch and ListOffsets.
 """
 
@@ -60,11 +62,11 @@ from uuid import UUID
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.api.fetch_answer import BY_ID_FROM, Listed, answer, in_order, refuse_all
+from odradek.broker.api.fetch_quota import must_wait, poll_within_quota
 from odradek.broker.api.fetch_rights import is_from_follower, may_read, warn_of_follower
 from odradek.broker.api.needs import Need
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.environment.turns import Turns
-from odradek.broker.partitions.fetch_polling import poll
 from odradek.broker.partitions.fetch_readings import (
     READING_STEPS,
     Asked,
@@ -102,6 +104,8 @@ async def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse
         return await _incremental(context, request)
     if request.session_id != NO_ID:
         context.core.fetch_sessions.end_own(request.session_id, str(context.principal))
+    if must_wait(context):
+        return FetchResponse(responses=())
     asked = await _everything(context, request)
     listed = await _read_whole(context, request, asked)
     session_id = NO_ID
@@ -146,7 +150,7 @@ def _readings(context: RequestContext, request: FetchRequest) -> Iterator[Readin
 async def _read_whole(context: RequestContext, request: FetchRequest, asked: Asked) -> list[Listed]:
     """Read what a request lists, and return it in the order of its answer."""
     source = WholeFetch(asked, partial(may_read, context))
-    _, found = await poll(request, source, context.allowance, context.core.config)
+    _, found = await poll_within_quota(context, request, source)
     topics = request.topics
     return await in_order(
         (topics[reading.topic_number].topic, topics[reading.topic_number].topic_id, reading, data)
@@ -187,6 +191,8 @@ async def _incremental(context: RequestContext, request: FetchRequest) -> FetchR
         await context.core.fetch_sessions.update(session, request)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=())
+    if must_wait(context):
+        return FetchResponse(session_id=session.session_id, responses=())
     if not session.places:
         context.core.fetch_sessions.end(session.session_id)
         asked = await _everything(context, request)
@@ -204,7 +210,7 @@ async def _incremental(context: RequestContext, request: FetchRequest) -> FetchR
         rights=context.access.rights,
         refuses=refuses,
     )
-    readings, found = await poll(request, source, context.allowance, context.core.config)
+    readings, found = await poll_within_quota(context, request, source)
     if session.epoch != next_epoch(request.session_epoch):
         return FetchResponse(
             error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,

@@ -38,6 +38,7 @@ from odradek.broker.api.needs import Need
 from odradek.broker.api.operations import NOT_ASKED
 from odradek.broker.api.served_api import ServedApi
 from odradek.broker.api.topic_rights import check_may_create
+from odradek.broker.api.usage import count_mutations
 from odradek.broker.cluster.image import TopicImage
 from odradek.broker.cluster.new_topic import check_name
 from odradek.broker.environment.turns import Turns
@@ -55,6 +56,8 @@ from odradek.protocol.schema import ZERO_UUID
 
 BY_ID_FROM: Final = 10
 NULL_NAME_FROM: Final = 12
+NEVER_STRICT: Final = 2**15
+"""A topic that Metadata creates counts for `controller_mutation_rate`, and is always created."""
 """Requests may have a null name from version 10 on, answers only from here."""
 
 WITHOUT_OPERATIONS: Final = frozenset(
@@ -190,7 +193,9 @@ async def _find_topic(
                 check_name(wanted.name)
                 return _refusal(context, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             check_may_create(context, wanted.name)
-            topic = await cluster.ensure_topic(wanted.name)
+            topic = await cluster.ensure_topic(
+                wanted.name, admit=count_mutations(context, strict_from=NEVER_STRICT)
+            )
             created.add(wanted.name)
         except KafkaError as error:
             return _refusal(context, wanted, error.code)

@@ -77,6 +77,7 @@ from odradek.broker.api.transactional import (
     producer_of,
     waits_for_transaction_until,
 )
+from odradek.broker.api.usage import count_produced
 from odradek.broker.environment.turns import Turns
 from odradek.broker.partitions.request_appends import (
     ACKS_ALL,
@@ -92,11 +93,7 @@ from odradek.broker.partitions.request_batches import BATCHES_AT_ONCE, Batch, na
 from odradek.broker.security.rights import WRITE_ID, WRITE_TOPIC
 from odradek.broker.txn.admission import refusal_words
 from odradek.broker.txn.transaction import ProducerIdAndEpoch
-from odradek.protocol.apis.produce import (
-    PRODUCE,
-    ProduceRequest,
-    ProduceResponse,
-)
+from odradek.protocol.apis.produce import PRODUCE, ProduceRequest, ProduceResponse
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 NAMES_RECORDS_FROM: Final = 8
@@ -107,6 +104,7 @@ LOOK_UP_STEPS: Final = 3  # of a turn, for one partition
 async def produce(
     context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Deferred | None:
+    count_produced(context)
     batches: list[Batch] = []
     clock, turns = context.core.clock, Turns()
     for topic in request.topic_data:

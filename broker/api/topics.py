@@ -8,7 +8,9 @@ topic that is named several times, or by name and by id, fails once (INVALID_REQ
 disk, so the time-out of the request has no effect.
 
 Versions: CreateTopics 5 answers with the settings, 7 with the topic's id; -1 partitions or replicas
-ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids.
+ask for the broker's defaults. DeleteTopics 5 has a sentence for errors, 6 takes ids. From
+CreateTopics 6 and DeleteTopics 5 on, a client that is over its `controller_mutation_rate` gets
+THROTTLING_QUOTA_EXCEEDED; older requests are served, and their connection waits (KIP-599).
 
 Differs from Kafka:
 
@@ -18,6 +20,7 @@ Differs from Kafka:
 - Topic names `a.b` and `a_b` may exist together.
 - A topic that is only validated has no id. Kafka chooses one for CreateTopics with `validate_only`,
   returns it, and forgets it.
+- A topic that is only validated does not count for `controller_mutation_rate`. In Kafka it does.
 - Records of a deleted topic are gone at once.
 - The broker's own topics cannot be deleted.
 - With `broker.rack` no two replicas of a new partition are in one rack where the racks are enough.
@@ -38,6 +41,7 @@ from odradek.broker.api.topic_rights import (
     may_see,
     named_and_by_id,
 )
+from odradek.broker.api.usage import count_mutations
 from odradek.broker.cluster.new_topic import WantedTopic
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.rights import (
@@ -72,6 +76,9 @@ NAMED_AND_BY_ID: Final = (
     "by id; give it once."
 )
 
+CREATE_STRICT_FROM: Final = 6
+DELETE_STRICT_FROM: Final = 5
+"""The first versions that are refused if the client is over its quota."""
 CREATE_STEPS: Final = 50
 DELETE_STEPS: Final = 20
 """The cost of one topic, in steps of a turn."""
@@ -108,7 +115,11 @@ async def _create_topic(
     )
     try:
         check_may_create(context, asked.name)
-        topic = await context.core.cluster.create_topic(wanted, validate_only=validate_only)
+        topic = await context.core.cluster.create_topic(
+            wanted,
+            validate_only=validate_only,
+            admit=count_mutations(context, strict_from=CREATE_STRICT_FROM),
+        )
     except KafkaError as error:
         return CreatableTopicResult(
             name=asked.name, error_code=error.code, error_message=error.message
@@ -162,7 +173,9 @@ async def _delete_topic(context: RequestContext, asked: DeleteTopicState) -> Del
         name = found
         # The offsets are deleted with their topic, also if the client is gone by now.
         with context.core.cluster.shielded():
-            deleted = await context.core.cluster.delete_topic(name)
+            deleted = await context.core.cluster.delete_topic(
+                name, admit=count_mutations(context, strict_from=DELETE_STRICT_FROM)
+            )
             await _forget_offsets(context, name, deleted.topic_id)
     except KafkaError as error:
         return DeletableTopicResult(

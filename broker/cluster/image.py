@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from odradek.broker.config.topic import is_marked_internal
+from odradek.broker.quotas.entities import NO_QUOTAS, QuotaTable
 from odradek.broker.security.acl_table import NO_ACLS, AclTable
 from odradek.late import dataclass
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
@@ -48,6 +49,8 @@ class BrokerImage:
     """False for a broker of a version that does not know them."""
     knows_acls: bool = False
     """False for a broker of a version that would not enforce them."""
+    knows_quotas: bool = False
+    """The same for quotas."""
     rack: str | None = None
     """`broker.rack`: where the broker stands. Replicas are spread over racks."""
     listeners: tuple[Endpoint, ...] = ()
@@ -145,6 +148,7 @@ class ClusterImage:
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Settings of consumer groups that have their own, by the groups' ids."""
     acls: AclTable = NO_ACLS
+    quotas: QuotaTable = NO_QUOTAS
     _brokers_by_id: Mapping[int, BrokerImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -168,6 +172,12 @@ class ClusterImage:
         """The ids of brokers, those that are away included, that would not enforce an entry."""
         everyone = (*self.brokers, *self.away)
         return sorted({broker.node_id for broker in everyone if not broker.knows_acls})
+
+    @property
+    def without_quotas(self) -> list[int]:
+        """The ids of brokers, those that are away included, that would not enforce a quota."""
+        everyone = (*self.brokers, *self.away)
+        return sorted({broker.node_id for broker in everyone if not broker.knows_quotas})
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """Return a registered broker; None if there is none of that id."""

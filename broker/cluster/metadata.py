@@ -21,6 +21,7 @@ import trio
 
 from odradek.broker.cluster.acl_keys import ACLS, AclsBuilder
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.quota_keys import QUOTAS, QuotasBuilder
 from odradek.broker.cluster.store import (
     BROKER_CONFIGS,
     BROKERS,
@@ -81,6 +82,7 @@ class ImageBuilder:
         self._broker_configs: dict[str, Mapping[str, str]] = {}
         self._group_configs: dict[str, Mapping[str, str]] = {}
         self._acls = AclsBuilder()
+        self._quotas = QuotasBuilder()
         self._unreadable: dict[str, dict[str, None]] = {}
         """The keys of a topic whose values cannot be read."""
 
@@ -132,6 +134,8 @@ class ImageBuilder:
                 self._group_configs[group_id] = read_configs(key, stored)
         elif key.startswith(ACLS):
             self._acls.put(key, stored)
+        elif key.startswith(QUOTAS):
+            self._quotas.put(key, stored)
         elif key == CONTROLLER:
             self._controller = (
                 None if stored is None else (read_id(key, stored), stored.create_revision)
@@ -176,6 +180,7 @@ class ImageBuilder:
             broker_configs=dict(self._broker_configs),
             group_configs=dict(self._group_configs),
             acls=self._acls.table,
+            quotas=self._quotas.table,
         )
         return image.with_changes(changed)
 

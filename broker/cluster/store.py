@@ -15,6 +15,7 @@
     /configs/brokers/   the same for all brokers
     /logs/NODE/TOPIC_ID {"partitions": [...]}: the logs that a broker has made (`made_logs.py`)
     /acls/TYPE/PATTERN/NAME/  the entries of access control of a resource pattern (`acl_keys.py`)
+    /quotas/TYPE/NAME/  {KIND: VALUE}: quotas of users, client ids, addresses (`quota_keys.py`)
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -238,6 +239,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "lease": broker.lease,
             "groups": broker.has_transaction_groups,
             "acls": broker.knows_acls,
+            "quotas": broker.knows_quotas,
             **({} if broker.rack is None else {"rack": broker.rack}),
             "listeners": [[each.name, each.host, each.port] for each in broker.listeners],
         }
@@ -260,6 +262,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
             lease=_typed(fields.get("lease", 0), int),
             has_transaction_groups=bool(fields.get("groups", False)),
             knows_acls=bool(fields.get("acls", False)),
+            knows_quotas=bool(fields.get("quotas", False)),
             rack=_text(fields["rack"]) if "rack" in fields else None,
             listeners=tuple(
                 Endpoint(name=_text(name), host=_text(host), port=_int32(port))

@@ -58,6 +58,12 @@ from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOP
 
 LOGGER: Final = logging.getLogger(__name__)
 T = TypeVar("T")
+Admit = Callable[[int], None]
+"""Called with the number of partitions that are made or deleted, before that. Raises KafkaError."""
+
+
+def _admit_all(_count: int) -> None:
+    """Admit any number: the default."""
 
 
 class TopicLogs(Protocol):
@@ -125,7 +131,9 @@ class ClusterTopics:
         """This broker as it is registered; None while it is not."""
         return self.image.broker(self.node_id)
 
-    async def create_topic(self, wanted: WantedTopic, *, validate_only: bool = False) -> TopicImage:
+    async def create_topic(
+        self, wanted: WantedTopic, *, validate_only: bool = False, admit: Admit = _admit_all
+    ) -> TopicImage:
         """Create a topic.
 
         Raises KafkaError: its name, numbers or settings are invalid, it exists, or the disk failed.
@@ -141,10 +149,11 @@ class ClusterTopics:
             topic = await self._decided(wanted.name, lambda: self._planned(wanted))
             if validate_only:
                 return topic
+            admit(len(topic.partitions))
             self._settings.note_topic(topic.configs)
             return await self._make(topic)
 
-    async def ensure_topic(self, name: str) -> TopicImage:
+    async def ensure_topic(self, name: str, *, admit: Admit = _admit_all) -> TopicImage:
         """Return a topic. Create it with the defaults if it does not exist (auto-creation)."""
         if name in INTERNAL_TOPICS:
             return await self.ensure_state_topic(name)
@@ -152,7 +161,7 @@ class ClusterTopics:
         if found is not None:
             return found
         try:
-            return await self.create_topic(WantedTopic(name=name))
+            return await self.create_topic(WantedTopic(name=name), admit=admit)
         except KafkaError as error:
             found = self.image.topics.get(name)
             if error.code is ErrorCode.TOPIC_ALREADY_EXISTS and found is not None:
@@ -186,6 +195,7 @@ class ClusterTopics:
         replicas: Sequence[tuple[int, ...]] | None = None,
         *,
         validate_only: bool = False,
+        admit: Admit = _admit_all,
     ) -> None:
         """Grow a topic to `total_count` partitions. Raises KafkaError.
 
@@ -206,6 +216,7 @@ class ClusterTopics:
             self._check_room(total_count - have)
             if validate_only:
                 return
+            admit(total_count - have)
             factor = len(topic.partitions[0].replicas)
             added = self._partitions(total_count - have, factor, replicas, start=have)
             for some in self._writer.growth_steps(added):
@@ -245,7 +256,7 @@ class ClusterTopics:
             )
         return min_insync_replicas(configs, self._config)
 
-    async def delete_topic(self, name: str) -> TopicImage:
+    async def delete_topic(self, name: str, *, admit: Admit = _admit_all) -> TopicImage:
         """Delete a topic and its records. Return what it was. Raises KafkaError."""
         if not self._config.delete_topic_enable:
             raise KafkaError(
@@ -259,6 +270,7 @@ class ClusterTopics:
             )
         async with self._one_change():
             topic = await self._decided(name, lambda: self._existing(name))
+            admit(len(topic.partitions))
             brokers = [broker.node_id for broker in self.image.brokers]
             await self._metadata.wait_reached(await self._writer.delete(topic, brokers))
             await self._writer.finish_deletion(topic.topic_id, topic.name, self._logs)

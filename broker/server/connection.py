@@ -40,6 +40,7 @@ import trio
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.api.late_table import Apis
 from odradek.broker.environment.env import Connection, Offload, OtherEnd, inline
+from odradek.broker.quotas.throttle import Throttle
 from odradek.broker.security.access import Access
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.answer_sender import AnswerSender
@@ -105,7 +106,10 @@ class ClientConnection(Allowance):
         self._limits = limits
         self._memory = memory
         self._share = Share(memory)
-        self._messages = Messages(ServerProtocol(apis), memory, self._share, offload)
+        self._throttle = Throttle(None if serves_brokers else core.quotas.accounts)
+        self._messages = Messages(
+            ServerProtocol(apis), memory, self._share, offload, self._throttle
+        )
         self._seat = seat
         self._context = RequestContext.of_connection(
             core,
@@ -117,6 +121,7 @@ class ClientConnection(Allowance):
             apis=apis,
             seat=seat,
             allowance=self,
+            throttle=self._throttle,
         )
         self._whole, self._reading = trio.CancelScope(), trio.CancelScope()
         self._sender = AnswerSender(stream, messages=self._messages, share=self._share)
@@ -163,12 +168,17 @@ class ClientConnection(Allowance):
             self._messages.forget_objects()
             self._pending.discard()
             self._receiver.forget()
+            self._throttle.leave()
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
 
     @property
     def access(self) -> Access:
         return self._context.access
+
+    @property
+    def principal(self) -> Principal:
+        return self._context.principal
 
     @property
     def held_bytes(self) -> int:
@@ -234,8 +244,9 @@ class ClientConnection(Allowance):
             return
         assert self._sender.count <= self._receiver.count, (self._sender.count, self.peer)
         # No request is under way: the reader is at the socket, and sees the end of the stream
-        # itself.
-        if self._receiver.count == self._sender.count:
+        # itself, unless a quota keeps it from reading.
+        is_held = self._throttle.until > 0
+        if self._receiver.count == self._sender.count and not is_held:
             self._answered_before = self._sender.count
             self._ended_since = math.inf
             return
@@ -253,7 +264,9 @@ class ClientConnection(Allowance):
             self._hurry()
             self._ended_since = min(self._ended_since, now)
             # An answer that is being sent is read by the client, so it has not gone.
-            is_late = now > self._ended_since + ANSWER_AFTER_END_SECONDS
+            # What it has sent before is served when the quota allows it.
+            since = max(self._ended_since, self._throttle.until)
+            is_late = now > since + ANSWER_AFTER_END_SECONDS
             if is_late and not self._sender.is_sending:
                 other_end = OtherEnd.HAS_GONE
         if other_end is OtherEnd.HAS_GONE:
@@ -308,6 +321,9 @@ class ClientConnection(Allowance):
             if self._pending.is_full:
                 await self._pending.room()
                 continue
+            if self._throttle.until:
+                await self._wait_held()
+                continue
             frame = self._receiver.next_frame()
             if frame is not None:
                 # The client reads no answer, and the pool is used up. Another request would add an
@@ -324,6 +340,12 @@ class ClientConnection(Allowance):
             if self._steps % STEPS_BETWEEN_YIELDS == 0:
                 await trio.lowlevel.checkpoint()
 
+    async def _wait_held(self) -> None:
+        """Wait while a quota holds the connection. Its answers are sent meanwhile."""
+        self._receiver.is_waiting = True  # `stop` ends this wait, too
+        await self._throttle.wait()
+        self._receiver.is_waiting = False
+
     async def _serve(self, frame: memoryview) -> None:
         size_bytes = len(frame) + 4
         request = await self._messages.parse(frame)
@@ -335,7 +357,9 @@ class ClientConnection(Allowance):
                     f"{request.api.name} is not served on the port for brokers "
                     "(inter.broker.listener.port); clients connect to another one (--listen)"
                 )
-            answer = await handler(self.context_of(request), request.body)
+            context = self.context_of(request)
+            self._throttle.use_loop_time(context.principal.name, context.client_id)
+            answer = await handler(context, request.body)
         except Exception as error:
             blame(self.peer, request, error)
             raise

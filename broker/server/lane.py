@@ -4,9 +4,9 @@
 `take`. The lane knows only success. It takes a request that has the plain form (`plain_produce.py`)
 and good batches for partitions that are led here, from producers that are known there and send
 their next sequence. It does not touch anything else: another API, a refusal, a repeat, a
-transaction, another codec than the topic's, a compacted topic. Then the connection's task gets the
-bytes, and serves them as if there were no lane. So every refusal has one place, and its code and
-words are the same.
+transaction, another codec than the topic's, a compacted topic, a client with a quota. Then the
+connection's task gets the bytes, and serves them as if there were no lane. So every refusal has one
+place, and its code and words are the same.
 
 What is checked in `take` is appended in `end_turn`, by one write for each partition, and nothing
 happens between: no task runs. A batch is checked against the log and against what the turn has
@@ -31,6 +31,7 @@ from odradek.broker.partitions.request_appends import ACKS_ALL, deadline_of
 from odradek.broker.partitions.request_batches import NO_RECORDS, Batch
 from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
 from odradek.broker.security.access import Access
+from odradek.broker.security.principal import Principal
 from odradek.broker.security.rights import WRITE_TOPIC
 from odradek.broker.storage.validation import check_for_log
 from odradek.late import dataclass
@@ -66,6 +67,9 @@ class Asking(Protocol):
 
     @property
     def access(self) -> Access: ...
+
+    @property
+    def principal(self) -> Principal: ...
 
     def context_of(self, request: Request) -> RequestContext: ...
 
@@ -237,6 +241,8 @@ class Lane:
         self._groups: dict[Leader, Group] = {}
         self._found: dict[tuple[Place, bool, int], Group] = {}
         """The groups of this turn by the places that name them, and by acks."""
+        self._has_quotas = False
+        """True if there is a quota of any client in this turn."""
         self._now_ms = 0
         self._now = 0.0
         """The time of trio's clock at which the turn began."""
@@ -248,12 +254,15 @@ class Lane:
             return None
         if not self._found:
             self._now_ms, self._now = self._core.clock.wall_ms(), trio.current_time()
+            self._has_quotas = self._core.quotas.accounts.are_there_any
         has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
         groups: list[Group] = []
         numbers: list[int] = []
         try:
             api = asking.apis.get(plain_produce.KEY)
             if api is None or not api.has(plain.version):
+                return None
+            if self._has_quotas and self._is_limited(asking, plain.client_id or ""):
                 return None
             for place, header in zip(plain.places, plain.headers, strict=True):
                 group = self._found.get((place, has_ids, plain.acks))
@@ -277,6 +286,10 @@ class Lane:
         taken = Taken(asking, request, plain, groups, numbers, by_all, self._now, countdown)
         self._add(taken)
         return taken
+
+    def _is_limited(self, asking: Asking, client_id: str) -> bool:
+        accounts = self._core.quotas.accounts
+        return accounts.limits_small_requests(asking.principal.name, client_id)
 
     def _add(self, taken: Taken) -> None:
         plain, by_all = taken.plain, taken.by_all

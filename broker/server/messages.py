@@ -12,6 +12,7 @@ from typing import Any, Final
 import trio
 
 from odradek.broker.environment.env import Buffer, Offload
+from odradek.broker.quotas.throttle import Throttle
 from odradek.broker.server.memory import Memory, Share
 from odradek.protocol.connection import REQUEST_ITEMS_MAX, Request, ServerProtocol
 from odradek.protocol.streams import Cursor, TooManyItemsError
@@ -27,13 +28,19 @@ class Messages:
     """The parser and builder of one connection."""
 
     def __init__(
-        self, protocol: ServerProtocol, memory: Memory, share: Share, offload: Offload
+        self,
+        protocol: ServerProtocol,
+        memory: Memory,
+        share: Share,
+        offload: Offload,
+        throttle: Throttle,
     ) -> None:
         """`offload` runs what parses or builds a message of many items."""
         self._protocol = protocol
         self._memory = memory
         self._share = share
         self._offload = offload
+        self._throttle = throttle
         self.waiting_since = math.inf
         """The time of trio's clock since when a request waits to be parsed; infinity if none."""
         self.objects_bytes = 0
@@ -41,6 +48,7 @@ class Messages:
 
     async def parse(self, frame: memoryview) -> Request:
         """Return the request in a frame. Raises ProtocolError."""
+        self._throttle.request_bytes = len(frame)
         try:
             return self._protocol.parse(Cursor(frame, items_max=ITEMS_AT_ONCE))
         except TooManyItemsError:
@@ -76,6 +84,8 @@ class Messages:
 
     def build_at_once(self, request: Request, answer: Any) -> list[Buffer]:
         """Return a small answer, uncounted. Raises TooManyItemsError if it has many items."""
+        if self._throttle.until:
+            answer = self._throttle.with_time(answer)
         return self._protocol.build_response(request, answer, items_max=ITEMS_AT_ONCE)
 
     async def build(self, request: Request, answer: Any, reserved_bytes: int = 0) -> list[Buffer]:
@@ -83,6 +93,8 @@ class Messages:
         try:
             parts = self.build_at_once(request, answer)
         except TooManyItemsError:
+            if self._throttle.until:
+                answer = self._throttle.with_time(answer)
             parts = await self._offload(partial(self._protocol.build_response, request, answer))
         self._share.hold(sum(map(len, parts)))
         if reserved_bytes:

@@ -99,6 +99,7 @@ async def bind_all(
         peer_protocol=first.protocol,
         has_transaction_groups=True,
         knows_acls=True,
+        knows_quotas=True,
         rack=config.broker_rack or None,
         listeners=tuple(
             Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)

@@ -149,6 +149,8 @@ class Server:
     async def _serve_one(
         self, stream: Connection, *, listener: str | None, tls: ServedTls | None
     ) -> None:
+        if await self._is_refused(stream):
+            return
         principal = ANONYMOUS
         if tls is not None:
             found = await self._handshakes.principal_of(stream, tls)
@@ -196,6 +198,25 @@ class Server:
             self._trusted.pop(number, None)
             if self._is_stopping and not self._connections:
                 self._last_gone.set()
+
+    async def _is_refused(self, stream: Connection) -> bool:
+        """Return True for a connection that is over the quota of its address, after a delay.
+
+        Without the delay the client would try again at once.
+        """
+        if self._serves_brokers:
+            return False
+        address = stream.peer.rpartition(":")[0]
+        seconds = self._core.quotas.accounts.connect(address)
+        if not seconds:
+            return False
+        LOGGER.info(
+            "connection of %s closed: its address is over its quota, connection_creation_rate",
+            stream.peer,
+            extra={"cause": f"connection_creation_rate of {address}"},
+        )
+        await trio.sleep(seconds)
+        return True
 
     async def _offload_one(self, function: Callable[[], T], /) -> T:
         """Run a function outside the loop, after the functions that already wait."""

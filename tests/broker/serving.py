@@ -9,6 +9,8 @@ import trio
 import trio.testing
 
 from odradek.broker.api.context import Core, Handler, RequestContext
+from odradek.broker.quotas.accounts import QuotaAccounts
+from odradek.broker.quotas.entities import NO_QUOTAS
 from odradek.broker.security.access import OFF
 from odradek.broker.server.server import Server
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -17,7 +19,10 @@ from odradek.protocol.connection import ClientProtocol
 from tests.broker.config.configured import from_properties
 from tests.fakes.net import FakeClient, FakeNetwork
 
-CORE = cast(Core, SimpleNamespace(authorizer=OFF))  # these handlers need no parts of a broker
+ACCOUNTS = QuotaAccounts(lambda: NO_QUOTAS, lambda: from_properties({}))
+CORE = cast(  # these handlers need no other parts of a broker
+    Core, SimpleNamespace(authorizer=OFF, quotas=SimpleNamespace(accounts=ACCOUNTS))
+)
 
 
 class Asked:

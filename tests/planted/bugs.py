@@ -27,6 +27,7 @@ from tests.planted.ours import OUR_BUGS
 from tests.planted.pins import PIN_BUGS
 from tests.planted.positions import POSITION_BUGS
 from tests.planted.producers import PRODUCERS_BUGS
+from tests.planted.quotas import QUOTA_BUGS
 from tests.planted.replicas import REPLICA_BUGS
 from tests.planted.replication import REPLICATION_BUGS
 from tests.planted.serializers import SERIALIZER_BUGS
@@ -59,6 +60,7 @@ BUGS: Final = (
     *SINK_BUGS,
     *FILE_BUGS,
     *AUTHORIZATION_BUGS,
+    *QUOTA_BUGS,
     *TLS_BUGS,
 )
 

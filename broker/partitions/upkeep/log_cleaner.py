@@ -11,6 +11,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import inline
 from odradek.broker.partitions.upkeep.maintenance import MAP_BYTES, Maintenance
 from odradek.broker.storage.compaction.cleaner import Offload, Result
@@ -31,6 +32,13 @@ class CleanerConfig:
 
     backoff_ms: int = BACKOFF_MS
     map_bytes: int = MAP_BYTES
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "CleanerConfig":
+        return cls(
+            backoff_ms=config.log_cleaner_backoff_ms,
+            map_bytes=config.log_cleaner_dedupe_buffer_size,
+        )
 
 
 @dataclass(slots=True)

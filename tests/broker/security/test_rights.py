@@ -9,6 +9,7 @@ import pytest
 from odradek.broker.security.acls import CLUSTER_NAME, Permission, ResourceKind
 from odradek.broker.security.rights import (
     ALTER_CLUSTER,
+    ALTER_CLUSTER_CONFIGS,
     ALTER_TOPIC,
     CLUSTER_ACTION,
     CREATE_CLUSTER,
@@ -75,6 +76,7 @@ CASES: Final[list[tuple[str, int, dict[Right, int]]]] = [
     ("AlterPartitionReassignments", 0, {ALTER_CLUSTER: CLUSTER}),
     ("ListPartitionReassignments", 0, {DESCRIBE_CLUSTER: CLUSTER}),
     ("DescribeClientQuotas", 1, {DESCRIBE_CLUSTER_CONFIGS: CLUSTER}),
+    ("AlterClientQuotas", 1, {ALTER_CLUSTER_CONFIGS: CLUSTER}),
     ("DescribeQuorum", 2, {DESCRIBE_CLUSTER: CLUSTER}),
     ("UpdateFeatures", 1, {ALTER_CLUSTER: CLUSTER}),
     ("UnregisterBroker", 0, {ALTER_CLUSTER: CLUSTER}),

@@ -1,0 +1,1 @@
+"""Quotas of clients: what may be used, what is used, and the time for which a client must wait."""

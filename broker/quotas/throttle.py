@@ -1,0 +1,79 @@
+"""A connection that must wait because its client has used more than its quota (KIP-219).
+
+The answer to the request goes at once, and says for how long the connection will not be read.
+Meanwhile its answers are sent, and its end is noticed. The other connections of the client go on
+until their next request that counts.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import trio
+
+from odradek.broker.quotas.accounts import WAIT_MAX_SECONDS, QuotaAccounts
+from odradek.broker.quotas.entities import REQUEST_PERCENTAGE
+from odradek.broker.quotas.loop_times import LoopTime
+
+
+class Throttle:
+    """The wait of one connection."""
+
+    __slots__ = ("_loop_time", "accounts", "request_bytes", "until")
+
+    def __init__(self, accounts: QuotaAccounts | None = None) -> None:
+        """Without accounts nothing is counted: of brokers among each other, say."""
+        self.accounts = accounts
+        self.until = 0.0
+        """The time of trio's clock until which the connection is not read; 0 if it is."""
+        self.request_bytes = 0
+        """The size of the request that is being served."""
+        self._loop_time: LoopTime | None = None
+
+    def hold(self, seconds: float) -> None:
+        """Do not read the connection for so long, or for as long as before if that is longer."""
+        if seconds > 0:
+            until = trio.current_time() + min(seconds, WAIT_MAX_SECONDS)
+            self.until = max(self.until, until)
+
+    def use(self, kind: str, user: str, client_id: str, amount: float) -> None:
+        """Count what the client uses of a quota, and hold the connection if it is too much."""
+        if self.accounts is not None:
+            self.hold(self.accounts.use(kind, user, client_id, amount))
+
+    def use_loop_time(self, user: str, client_id: str) -> None:
+        """Count the time that the requests before this one have taken."""
+        accounts = self.accounts
+        if accounts is None or accounts.find(REQUEST_PERCENTAGE, user, client_id) is None:
+            return
+        if self._loop_time is None:
+            self._loop_time = accounts.loop_times.join()
+        self.use(REQUEST_PERCENTAGE, user, client_id, self._loop_time.take())
+
+    def leave(self) -> None:
+        """Note the end of the connection. Call it in the task that has served it."""
+        if self._loop_time is not None and self.accounts is not None:
+            self.accounts.loop_times.leave()
+
+    @property
+    def left_ms(self) -> int:
+        """The milliseconds for which the connection is not read. At least 1 while it is not."""
+        left_seconds = self.until - trio.current_time()
+        return max(1, round(left_seconds * 1000)) if left_seconds > 0 else 0
+
+    def with_time(self, answer: Any) -> Any:
+        """Return an answer that says how long the connection is not read, if it has a place."""
+        if not hasattr(answer, "throttle_time_ms"):
+            return answer
+        left_ms = self.left_ms
+        if left_ms <= answer.throttle_time_ms:
+            return answer
+        return replace(answer, throttle_time_ms=left_ms)
+
+    async def wait(self) -> None:
+        """Return when the connection may be read again."""
+        await trio.sleep_until(self.until)
+        self.until = 0.0
+
+
+NOT_THROTTLED: Final = Throttle()
+"""Of requests without a connection. It is never held, as nothing is counted for it."""
