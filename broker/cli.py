@@ -29,6 +29,7 @@ ELSEWHERE: Final = {
     "acl": ("odradek.client.cli.acl", "acl"),
     "config": ("odradek.client.cli.config", "config"),
     "group": ("odradek.client.cli.group", "group"),
+    "quota": ("odradek.client.cli.quota", "quota"),
     "topic": ("odradek.client.cli.topics", "topic"),
     "produce": ("odradek.client.cli.records", "produce"),
     "consume": ("odradek.client.cli.records", "consume"),

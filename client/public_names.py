@@ -24,6 +24,7 @@ SHARED: Final = {
         "OffsetReset",
     ),
     "odradek.client.administration.moves": ("PartitionMove",),
+    "odradek.client.administration.quotas": ("Quotas",),
     "odradek.client.administration.resets": ("ResetTo",),
     "odradek.client.errors": (
         "Aborted",

@@ -13,6 +13,7 @@ import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Consumer, ConsumerRecord, Producer, TopicPartition
+from tests.client.live import Run
 from tests.fakes.schema_registry import run_schema_registry
 from tests.peers.postgres import run_postgres
 from tests.programs import running
@@ -40,6 +41,7 @@ TRIED: Final = {
     "coming-from-spark.md": 5,
     "coming-from.md": 1,
     "groups.md": 4,
+    "quotas.md": 1,
     "patterns.md": 4,
     "schemas.md": 1,
     "security.md": 3,
@@ -108,6 +110,31 @@ def test_the_samples_of_the_readme_run_in_their_order() -> None:
                 check=True,
                 timeout=RUN_SECONDS,
             )
+
+
+def test_the_samples_of_quotas_run() -> None:
+    page = (ROOT / "docs" / "quotas.md").read_text()
+    [sample] = PYTHON.findall(page)
+    commands = [line.split() for line in page.splitlines() if line.startswith("    odradek quota")]
+    with run_broker() as broker:
+        ran = subprocess.run(
+            [sys.executable, "-c", sample.replace(ADDRESS, broker.address)],
+            check=True,
+            timeout=RUN_SECONDS,
+            capture_output=True,
+            text=True,
+        )
+        assert ran.stdout.splitlines() == [
+            "None  {'request_percentage': 20.0}",
+            "alice None {'producer_byte_rate': 1000000.0}",
+        ]
+        run = Run(broker.address)
+        for _, *words in commands:
+            run.said(*words)
+        assert len(commands) == 8
+        left = run.said("quota", "list")
+    assert ["alice", "nightly", "producer_byte_rate", "102400"] in map(str.split, left.splitlines())
+    assert "10.0.0.7" not in left
 
 
 def test_the_samples_of_consumer_groups_run() -> None:

@@ -2,7 +2,7 @@
 
 The calls about settings are in `configs.py`, those about transactions in `transactions.py`, those
 about groups in `groups.py`, those about records in `logs.py`, those about replicas in `moves.py`,
-those about access control in `acls.py`.
+those about access control in `acls.py`, those about quotas in `quotas.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ from odradek.client.administration.configs import ConfigAdmin
 from odradek.client.administration.groups import GroupAdmin
 from odradek.client.administration.logs import LogAdmin
 from odradek.client.administration.moves import MoveAdmin
+from odradek.client.administration.quotas import QuotaAdmin
 from odradek.client.administration.transactions import TransactionAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
@@ -70,7 +71,9 @@ NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @ends_where_it_waits
-class Admin(Served, AclAdmin, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, TransactionAdmin):
+class Admin(
+    Served, AclAdmin, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, QuotaAdmin, TransactionAdmin
+):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 
     async with Admin("127.0.0.1:9092") as admin:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         OffsetReset,
     )
     from odradek.client.administration.moves import PartitionMove
+    from odradek.client.administration.quotas import Quotas
     from odradek.client.administration.resets import ResetTo
     from odradek.client.aio.admin import Admin
     from odradek.client.aio.consumer import Consumer
@@ -136,6 +137,7 @@ __all__ = [
     "Producer",
     "ProducerDescription",
     "ProducerIdAndEpoch",
+    "Quotas",
     "Rebalanced",
     "RecordMetadata",
     "Refused",

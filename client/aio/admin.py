@@ -27,6 +27,8 @@ class Admin(Aio[TrioAdmin]):
     describe_acls = aio(TrioAdmin.describe_acls)
     delete_acls = aio(TrioAdmin.delete_acls)
     explain_access = aio(TrioAdmin.explain_access)
+    alter_quotas = aio(TrioAdmin.alter_quotas)
+    describe_quotas = aio(TrioAdmin.describe_quotas)
 
     create_topic = aio(TrioAdmin.create_topic)
     create_topics = aio(TrioAdmin.create_topics)

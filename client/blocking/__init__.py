@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         OffsetReset,
     )
     from odradek.client.administration.moves import PartitionMove
+    from odradek.client.administration.quotas import Quotas
     from odradek.client.administration.resets import ResetTo
     from odradek.client.blocking.admin import Admin
     from odradek.client.blocking.consumer import Consumer
@@ -131,6 +132,7 @@ __all__ = [
     "Producer",
     "ProducerDescription",
     "ProducerIdAndEpoch",
+    "Quotas",
     "Rebalanced",
     "RecordMetadata",
     "Refused",

@@ -24,6 +24,8 @@ class Admin(Blocking[AsyncAdmin]):
     describe_acls = blocking(AsyncAdmin.describe_acls)
     delete_acls = blocking(AsyncAdmin.delete_acls)
     explain_access = blocking(AsyncAdmin.explain_access)
+    alter_quotas = blocking(AsyncAdmin.alter_quotas)
+    describe_quotas = blocking(AsyncAdmin.describe_quotas)
 
     create_topic = blocking(AsyncAdmin.create_topic)
     create_topics = blocking(AsyncAdmin.create_topics)

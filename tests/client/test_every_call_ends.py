@@ -149,6 +149,8 @@ CALLS: Final[dict[str, Call]] = {
     "Admin.explain_access": on_client("explain_access", "User:alice", "read", "topic", "u"),
     "Admin.describe_acls": on_client("describe_acls", resource="topic"),
     "Admin.delete_acls": on_client("delete_acls", resource="topic"),
+    "Admin.alter_quotas": on_client("alter_quotas", {"request_percentage": 1.0}, user="u"),
+    "Admin.describe_quotas": on_client("describe_quotas", user="u"),
     "Admin.create_topic": on_client("create_topic", "u"),
     "Admin.create_partitions": on_client("create_partitions", "u", 2),
     "Admin.list_offsets": on_client("list_offsets", {PLACE: "latest"}),

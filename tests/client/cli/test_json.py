@@ -26,6 +26,10 @@ ELSEWHERE = {
         ("odradek acl add", "odradek acl list", "odradek acl remove", "odradek acl why"),
         "tests/client/cli/test_acl.py",
     ),
+    **dict.fromkeys(
+        ("odradek quota list", "odradek quota remove", "odradek quota set"),
+        "tests/client/cli/test_quota.py",
+    ),
     "odradek ping": "tests/broker/commands/test_ping.py",
     "odradek cluster adopt": "tests/cluster/test_adopt.py",
     "odradek cluster elect": "tests/client/cli/test_cluster.py",
