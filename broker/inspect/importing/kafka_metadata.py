@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.broker.inspect.inspection import FoundBatch, Rest, batches_in
 from odradek.broker.inspect.refusal import CannotCopy
+from odradek.broker.quotas.entities import Entity, entity_of
 from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import LOG, file_path, offsets_in
 from odradek.late import dataclass
@@ -59,7 +60,8 @@ class KafkaMetadata:
     users: set[tuple[str, int]] = field(default_factory=set)
     """Names with the number of the SCRAM mechanism."""
     acls: dict[UUID, kraft.AccessControlEntryRecord] = field(default_factory=dict)
-    quotas: set[tuple[object, str]] = field(default_factory=set)
+    quotas: defaultdict[Entity, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    """Values by the kind of quota, for each user, client id, both, or address."""
     tokens: set[str] = field(default_factory=set)
 
     def apply(self, record: Any) -> None:
@@ -110,9 +112,13 @@ class KafkaMetadata:
             case kraft.RemoveAccessControlEntryRecord():
                 self.acls.pop(record.id, None)
             case kraft.ClientQuotaRecord():
-                entity = tuple((each.entity_type, each.entity_name) for each in record.entity)
-                change = self.quotas.discard if record.remove else self.quotas.add
-                change((entity, record.key))
+                values = self.quotas[
+                    entity_of({each.entity_type: each.entity_name for each in record.entity})
+                ]
+                if record.remove:
+                    values.pop(record.key, None)
+                else:
+                    values[record.key] = record.value
             case kraft.DelegationTokenRecord():
                 self.tokens.add(record.token_id)
             case kraft.RemoveDelegationTokenRecord():

@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.broker.cluster.acl_keys import acl_key, pack_entries
 from odradek.broker.cluster.image import PartitionImage, TopicImage
+from odradek.broker.cluster.quota_keys import pack_values, quota_key
 from odradek.broker.cluster.store import (
     CLUSTER,
     broker_configs_key,
@@ -34,6 +35,14 @@ from odradek.broker.inspect.importing.kafka_metadata import KafkaMetadata, Kafka
 from odradek.broker.inspect.importing.state import StateFound
 from odradek.broker.inspect.refusal import CannotCopy
 from odradek.broker.inspect.transfer import TopicSource
+from odradek.broker.quotas.entities import (
+    IP,
+    OF_ADDRESSES,
+    OF_CLIENTS,
+    Entity,
+    Values,
+    is_address,
+)
 from odradek.broker.security.acls import (
     AclEntry,
     AclOperation,
@@ -64,6 +73,7 @@ class ImportPlan:
     broker_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     acls: dict[ResourcePattern, list[AclEntry]] = field(default_factory=dict)
+    quotas: dict[Entity, Values] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: list[str] = field(default_factory=list)
     """What is not taken over, each a line for a person, who has to agree."""
@@ -91,6 +101,8 @@ class ImportPlan:
             puts[group_configs_key(group)] = pack(dict(configs))
         for resource, entries in self.acls.items():
             puts[acl_key(resource)] = pack_entries(entries)
+        for entity, values in self.quotas.items():
+            puts[quota_key(entity)] = pack_values(values)
         return encode_record([1, puts])
 
 
@@ -117,6 +129,7 @@ def plan_import(
         raise CannotCopy(problems)
     _take_settings(plan, metadata)
     _take_acls(plan, metadata)
+    _take_quotas(plan, metadata)
     _leave_out(plan, metadata, state)
     strangers = [log.path for log in logs.values() if log.path not in used]
     strangers += [other for directory in directories for other in directory.others]
@@ -294,13 +307,27 @@ def _take_acls(plan: ImportPlan, metadata: KafkaMetadata) -> None:
         )
 
 
+def _take_quotas(plan: ImportPlan, metadata: KafkaMetadata) -> None:
+    """Take over the quotas that are known. The quota of a host's name is left out."""
+    for entity, values in metadata.quotas.items():
+        address = dict(entity).get(IP)
+        if address is not None and not is_address(address):
+            plan.left_out.append(f"the quotas of {address}, which is no address")
+            continue
+        bounds = OF_ADDRESSES if IP in dict(entity) else OF_CLIENTS
+        known = {kind: value for kind, value in values.items() if kind in bounds and value > 0}
+        plan.left_out += [f"the quota {kind}" for kind in values if kind not in known]
+        if known:
+            plan.quotas[entity] = known
+    if plan.quotas:
+        plan.notes.append(f"Quotas: of {len(plan.quotas)} users, client ids and addresses.")
+
+
 def _leave_out(plan: ImportPlan, metadata: KafkaMetadata, state: StateFound) -> None:
     """Note what Odradek has nothing like."""
     users = sorted({name for name, _ in metadata.users})
     if users:
         plan.left_out.append(f"users (SCRAM): {_list(users)}")
-    if metadata.quotas:
-        plan.left_out.append(f"quotas: {len(metadata.quotas)}")
     if metadata.tokens:
         plan.left_out.append(f"delegation tokens: {len(metadata.tokens)}")
     if state.share_groups:

@@ -46,6 +46,7 @@ def keys() -> dict[str, bytes | None]:
         broker_configs_key(""): pack({"max.connections": "9"}),
         "/configs/groups/g": pack({"consumer.session.timeout.ms": "50000"}),
         "/acls/topic/literal/t/": pack({"entries": [["User:a", "*", 3, 3]]}),
+        "/quotas/user/a/": pack({"producer_byte_rate": 1.0}),
         "/ids/producer": b"3000",
         made_logs_key(NODE): pack({}),
         known_broker_key(NODE): pack({"host": "old"}),

@@ -222,7 +222,6 @@ def test_nothing_is_written_before_a_person_agrees_to_what_is_left_out(
     for options in ((), ("--dry-run",)):
         result = storage_import(copied, tmp_path / "data", *options)
         assert f"users (SCRAM): {c.USER}" in result.output
-        assert "quotas: 1" in result.output
         assert not (tmp_path / "data").exists()
 
 
@@ -270,6 +269,40 @@ def test_acl_entries_are_taken_over(copied: Path, tmp_path: Path) -> None:
             Acl("topic", "spread", "User:ada", "read"),
             Acl("topic", "spread", "User:ada", "write", "deny"),
         ]
+
+
+def test_quotas_are_taken_over(copied: Path, tmp_path: Path) -> None:
+    def record(kind: str, value: float, *parts: tuple[str, str | None], gone: bool = False) -> None:
+        entity = tuple(
+            kraft.QuotaEntity(entity_type=each, entity_name=name) for each, name in parts
+        )
+        found = kraft.ClientQuotaRecord(entity=entity, key=kind, value=value, remove=gone)
+        add_metadata(copied, found, kind=14)
+
+    record("consumer_byte_rate", 7.0, ("client-id", None), ("user", "eve"))
+    record("producer_byte_rate", 8.0, ("client-id", None), ("user", "eve"))
+    record("producer_byte_rate", 0.0, ("user", "eve"), ("client-id", None), gone=True)
+    record("connection_creation_rate", 9.0, ("ip", "10.0.0.7"))
+    record("connection_creation_rate", 9.0, ("ip", "old.example"))
+    record("request_percentage", 5.0, ("user", "gone"))
+    record("request_percentage", 5.0, ("user", "gone"), gone=True)
+    result = storage_import(copied, tmp_path / "data", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "the quotas of old.example, which is no address" in result.output
+    with (
+        run_broker(data_dir=tmp_path / "data", config=EXTRA) as broker,
+        Admin(broker.address) as admin,
+    ):
+        found = {each[:3]: dict(each.values) for each in admin.describe_quotas()}
+    assert (
+        found.items()
+        >= {
+            ("eve", "", None): {"consumer_byte_rate": 7.0},
+            (None, None, "10.0.0.7"): {"connection_creation_rate": 9.0},
+        }.items()
+    )
+    assert len(found) == 3  # one is of the Kafka itself
+    assert ("gone", None, None) not in found
 
 
 def test_a_kafka_that_runs_is_not_imported(copied: Path, tmp_path: Path) -> None:
