@@ -102,6 +102,8 @@ class OpenFiles:
         """The largest number that a checkpoint was found to have."""
         self._max_files = max_files
         self._files: dict[str, File] = {}
+        self._in: dict[str, dict[str, None]] = {}
+        """The paths of the open files, by their directories."""
         self._syncs = trio.Semaphore(max_syncs)
 
     def __iter__(self) -> Iterator[str]:
@@ -132,6 +134,7 @@ class OpenFiles:
             file = self._open(path)
             if len(files) >= self._max_files:
                 self.close(next(iter(files)))
+            self._in.setdefault(parent_of(path), {})[path] = None
         files[path] = file
         return file
 
@@ -179,12 +182,17 @@ class OpenFiles:
 
     def close(self, path: str) -> None:
         file = self._files.pop(path, None)
-        if file is not None:
-            file.close()
+        if file is None:
+            return
+        directory = parent_of(path)
+        self._in[directory].pop(path)
+        if not self._in[directory]:
+            self._in.pop(directory)
+        file.close()
 
     def close_in(self, directory: str) -> None:
         """Close the files that are, or were, in a directory."""
-        for path in [path for path in self._files if parent_of(path) == directory]:
+        for path in tuple(self._in.get(directory, ())):
             self.close(path)
 
     def close_all(self) -> None:

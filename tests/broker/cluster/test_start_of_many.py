@@ -6,14 +6,15 @@ import pytest
 
 from odradek.broker.cluster.new_topic import WantedTopic
 from tests.broker.cluster.test_topic_logs import Node
+from tests.fakes.calls import counted
 from tests.fakes.disk import FakeDisk
 
 FEW = 10
 QUESTIONS = ("listdir", "exists", "open", "pread", "size")
 
 
-async def asked_by_a_start(partition_count: int, *, are_written: bool) -> Counter[str]:
-    """Return the calls of a start behind a kill."""
+async def killed(partition_count: int, *, are_written: bool, are_closed: bool) -> FakeDisk:
+    """Return the disk of a broker that was killed; if its logs are closed each has a checkpoint."""
     disk = FakeDisk()
     node = await Node.start(disk)
     await node.cluster.create_topic(WantedTopic(name="t", partition_count=partition_count))
@@ -21,8 +22,15 @@ async def asked_by_a_start(partition_count: int, *, are_written: bool) -> Counte
     if are_written:
         for index in range(partition_count):
             await node.append("t", index, b"value")
+    if are_closed:
         await node.partitions.close()
     disk.kill()
+    return disk
+
+
+async def asked_by_a_start(partition_count: int, *, are_written: bool) -> Counter[str]:
+    """Return the calls of a start behind a kill."""
+    disk = await killed(partition_count, are_written=are_written, are_closed=are_written)
     disk.counts.clear()
     started = await Node.start(disk)
     assert len(started.partitions) == partition_count
@@ -47,3 +55,18 @@ async def test_a_start_lists_each_log_once_and_opens_what_it_reads(
     many = await asked_by_a_start(4 * FEW, are_written=are_written)
     more = {call: many[call] - few[call] for call in QUESTIONS}
     assert more == {call: 3 * FEW * count for call, count in each.items()}
+
+
+async def calls_of_a_start(partition_count: int, *, are_closed: bool) -> int:
+    """Return the function calls of a start on logs with a record each."""
+    disk = await killed(partition_count, are_written=True, are_closed=are_closed)
+    with counted() as calls:
+        await Node.start(disk)
+    return calls.count
+
+
+@pytest.mark.parametrize("are_closed", [True, False], ids=["checkpointed", "never checkpointed"])
+async def test_a_start_costs_each_log_the_same_however_many_there_are(are_closed: bool) -> None:
+    """Each log that was read looked at all open files, of which a start has up to 256."""
+    few = await calls_of_a_start(100, are_closed=are_closed)
+    assert await calls_of_a_start(400, are_closed=are_closed) < 4 * few
