@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.consuming.consumer import Consumer
     from odradek.client.errors import (
         Aborted,
+        AuthenticationFailed,
         BufferFull,
         Busy,
         Closed,
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
         Header,
         LogDirectory,
         NewTopic,
+        OAuthToken,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PartitionDescription,
@@ -97,6 +99,7 @@ __all__ = [
     "AccessDecision",
     "Acl",
     "Admin",
+    "AuthenticationFailed",
     "BrokerDescription",
     "BufferFull",
     "Busy",
@@ -122,6 +125,7 @@ __all__ = [
     "Header",
     "LogDirectory",
     "NewTopic",
+    "OAuthToken",
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

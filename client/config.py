@@ -9,17 +9,17 @@ Time, randomness, the network and threads are options too, so that a simulation 
 """
 
 import random
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, fields
 from os import PathLike
-from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import trio
 
 from odradek.client.network import Connect, connect_tcp
-from odradek.client.options import check_kinds, known_as
+from odradek.client.options import check_kinds, check_one_of, known_as
+from odradek.client.security_options import SecurityArguments, SecurityOptions
 from odradek.client.types import ASSIGNOR_NAMES, AssignorName
 from odradek.late import dataclass
 from odradek.protocol.batch import Codec
@@ -30,11 +30,6 @@ OffsetReset = Literal["earliest", "latest", "error"]
 GroupProtocol = Literal["consumer", "classic"]
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", -1, 0, 1]
-SecurityProtocol = Literal["PLAINTEXT", "SSL"]
-
-SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
-"""Those that the client has. SASL_PLAINTEXT and SASL_SSL have their place here."""
-
 CODECS: Final[dict[str, Codec]] = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -92,24 +87,8 @@ def _at_least(minimum: float, **values: float) -> None:
             raise ValueError(f"{name} is at least {minimum}, and {value} was given")
 
 
-def _one_of(allowed: Sequence[object], **values: object) -> None:
-    for name, value in values.items():
-        if value not in allowed:
-            known = ", ".join(map(repr, allowed))
-            raise ValueError(f"{name} is one of {known}, and {value!r} was given")
-
-
-_OF_TLS: Final = (
-    "ssl_ca_location",
-    "ssl_ca_password",
-    "ssl_certificate_location",
-    "ssl_key_location",
-    "ssl_key_password",
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(SecurityOptions):
     """The options of every client."""
 
     client_id: str = "odradek"
@@ -119,13 +98,6 @@ class ClientConfig:
     metadata_max_age_ms: int = 300_000
     max_block_ms: int = 60_000
     first_connect_ms: int | None = 10_000
-    security_protocol: SecurityProtocol = "PLAINTEXT"
-    ssl_ca_location: str | PathLike[str] | None = None
-    ssl_ca_password: str | None = field(default=None, repr=False)
-    ssl_certificate_location: str | PathLike[str] | None = None
-    ssl_key_location: str | PathLike[str] | None = field(default=None, repr=False)
-    ssl_key_password: str | None = field(default=None, repr=False)
-    ssl_check_hostname: bool = True
     connect: Connect = connect_tcp
     wall_ms: Callable[[], int] = system_wall_ms
     rng: random.Random = field(default_factory=random.Random)
@@ -141,35 +113,11 @@ class ClientConfig:
             max_block_ms=self.max_block_ms,
             first_connect_ms=1 if self.first_connect_ms is None else self.first_connect_ms,
         )
-        _one_of(SECURITY_PROTOCOLS, security_protocol=self.security_protocol)
-        self._check_tls()
-
-    def _check_tls(self) -> None:
-        """Raise ValueError for options of TLS that contradict others, or that name bad files."""
-        given = [name for name in _OF_TLS if getattr(self, name) is not None]
-        if self.tls_context() is None and given:
-            raise ValueError(f'{given[0]} belongs to security_protocol="SSL": set that, too')
-        if self.security_protocol == "SSL" and self.connect is not connect_tcp:
+        self.check_security()
+        if self.has_tls and self.connect is not connect_tcp:
             raise ValueError(
                 "connect replaces the network with its TLS: leave security_protocol out"
             )
-        if self.ssl_key_location is not None and self.ssl_certificate_location is None:
-            raise ValueError("ssl_key_location is the key of ssl_certificate_location: set both")
-
-    def tls_context(self) -> ssl.SSLContext | None:
-        """Return the context of connections; None without TLS. Raises ValueError."""
-        if self.security_protocol == "PLAINTEXT":
-            return None
-        from odradek.client.tls.contexts import client_context, client_stores
-
-        stores = client_stores(
-            authorities=self.ssl_ca_location,
-            authorities_password=self.ssl_ca_password,
-            certificates=self.ssl_certificate_location,
-            key=self.ssl_key_location,
-            key_password=self.ssl_key_password,
-        )
-        return client_context(stores, checks_host=self.ssl_check_hostname)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +141,8 @@ class ProducerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
-        _one_of(("all", -1, 0, 1), acks=self.acks)
-        _one_of(tuple(CODECS), compression=self.compression)
+        check_one_of(("all", -1, 0, 1), acks=self.acks)
+        check_one_of(tuple(CODECS), compression=self.compression)
         _at_least(0, linger_ms=self.linger_ms)
         _at_least(
             1,
@@ -284,12 +232,12 @@ class ConsumerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
-        _one_of(("read_committed", "read_uncommitted"), isolation_level=self.isolation_level)
-        _one_of(("offset", "commit"), order=self.order)
+        check_one_of(("read_committed", "read_uncommitted"), isolation_level=self.isolation_level)
+        check_one_of(("offset", "commit"), order=self.order)
         if self.is_in_commit_order and self.isolation_level != "read_committed":
             raise ValueError('order="commit" returns committed records: leave isolation_level out')
         _at_least(0, transaction_buffer_bytes=self.transaction_buffer_bytes)
-        _one_of(("earliest", "latest", "error"), auto_offset_reset=self.auto_offset_reset)
+        check_one_of(("earliest", "latest", "error"), auto_offset_reset=self.auto_offset_reset)
         _at_least(0, fetch_max_wait_ms=self.fetch_max_wait_ms, fetch_min_bytes=self.fetch_min_bytes)
         _at_least(
             1,
@@ -305,7 +253,7 @@ class ConsumerConfig(ClientConfig):
             max_poll_interval_ms=self.max_poll_interval_ms,
             auto_commit_interval_ms=self.auto_commit_interval_ms,
         )
-        _one_of(("consumer", "classic", None), group_protocol=self.group_protocol)
+        check_one_of(("consumer", "classic", None), group_protocol=self.group_protocol)
         self._check_protocol()
         if self.classic.heartbeat_interval_ms >= self.classic.session_timeout_ms:
             raise ValueError("heartbeat_interval_ms must be less than session_timeout_ms")
@@ -316,7 +264,7 @@ class ConsumerConfig(ClientConfig):
                 f"given"
             )
         for name in assignors:
-            _one_of(ASSIGNOR_NAMES, partition_assignors=name)
+            check_one_of(ASSIGNOR_NAMES, partition_assignors=name)
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id):
             raise ValueError("enable_auto_commit and group_instance_id need a group_id")
         if self.client_rack == "":
@@ -385,7 +333,7 @@ def read_options(kind: type[Config], of: str, options: Mapping[str, Any]) -> Con
     return kind(**options)
 
 
-class ClientOptions(TypedDict, total=False):
+class ClientOptions(SecurityArguments, total=False):
     client_id: str
     request_timeout_ms: int
     retry_backoff_ms: float
@@ -393,13 +341,6 @@ class ClientOptions(TypedDict, total=False):
     metadata_max_age_ms: int
     max_block_ms: int
     first_connect_ms: int | None
-    security_protocol: SecurityProtocol
-    ssl_ca_location: str | PathLike[str] | None
-    ssl_ca_password: str | None
-    ssl_certificate_location: str | PathLike[str] | None
-    ssl_key_location: str | PathLike[str] | None
-    ssl_key_password: str | None
-    ssl_check_hostname: bool
     connect: Connect
     wall_ms: Callable[[], int]
     rng: random.Random

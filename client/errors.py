@@ -50,6 +50,13 @@ class Refused(OdradekError):
     """The request itself is wrong. Trying again does not help."""
 
 
+class AuthenticationFailed(Refused):
+    """The broker does not accept the name, the password or the token, or is not the right one.
+
+    Trying again does not help. The message has the broker's words, and no secret.
+    """
+
+
 class OffsetOutOfRange(Refused):
     """The partition does not have the requested offset."""
 

@@ -10,6 +10,7 @@ Everything is logged under one name, `odradek.client`, by the standard library's
     transaction     INFO     a transaction was begun, prepared, detached, committed or aborted
     fenced          INFO     a producer may not go on, because of a newer one or an administrator
     lost            WARNING  a connection could not be opened, or was lost before its answers came
+    no token        WARNING  a session ends soon, and its token cannot be renewed now
     retrying        WARNING  a call or a batch has been retried for longer than a second
     topic awaited   WARNING  the same, because a topic does not exist
     topic created   WARNING  a topic did not exist, and the first record for it has created it
@@ -71,6 +72,10 @@ class Journal:
 
     def note_lost(self, place: str, why: object) -> None:
         self._warn("lost", place, f"lost {place}: {why}")
+
+    def note_no_token(self, place: str, why: object) -> None:
+        text = f"the session at {place} ends soon, and there is no new token yet: {why}"
+        self._warn("no token", place, text)
 
     def retrying(self, doing: str, since: float, why: object) -> None:
         seconds = trio.current_time() - since

@@ -35,6 +35,11 @@ ELSEWHERE: Final = {
     "ssl_keystore_password": "ssl_key_password",
     "ssl_password": "ssl_key_password",
     "ssl_endpoint_identification_algorithm": "ssl_check_hostname",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+    "sasl_oauth_token_provider": "sasl_token",
+    "oauth_cb": "sasl_token",
 }
 """Names that other clients of Kafka have for the same."""
 ADDRESS: Final = frozenset({"bootstrap_servers", "bootstrap", "servers", "brokers", "hosts"})
@@ -56,12 +61,25 @@ def known_as(name: str, names: Sequence[str]) -> str:
 
 
 def check_kinds(config: Any) -> None:
-    """Raise ValueError for the first field of a configuration whose value is of another kind."""
+    """Raise ValueError for the first field of a configuration whose value is of another kind.
+
+    The message does not show the value of a field that `repr` hides, such as a password.
+    """
+    hidden = {field.name for field in fields(config) if not field.repr}
     for name, hint in _hints(type(config)).items():
         value = getattr(config, name)
         what = _what(hint, name)
         if what is not None and not _is_of(value, hint):
-            raise ValueError(f"{name} is {what}, and {value!r} was given")
+            given = f"a value of the type {type(value).__name__}" if name in hidden else repr(value)
+            raise ValueError(f"{name} is {what}, and {given} was given")
+
+
+def check_one_of(allowed: Sequence[object], **values: object) -> None:
+    """Raise ValueError for the first value that is not among the allowed ones."""
+    for name, value in values.items():
+        if value not in allowed:
+            known = ", ".join(map(repr, allowed))
+            raise ValueError(f"{name} is one of {known}, and {value!r} was given")
 
 
 def _hints(kind: type) -> dict[str, Any]:

@@ -28,6 +28,7 @@ SHARED: Final = {
     "odradek.client.administration.resets": ("ResetTo",),
     "odradek.client.errors": (
         "Aborted",
+        "AuthenticationFailed",
         "BufferFull",
         "Busy",
         "Closed",
@@ -56,6 +57,7 @@ SHARED: Final = {
         "Header",
         "LogDirectory",
         "NewTopic",
+        "OAuthToken",
         "OffsetAndMetadata",
         "OffsetAndTimestamp",
         "PartitionDescription",

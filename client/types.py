@@ -7,6 +7,7 @@ takes longer than decoding a record.
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
@@ -330,3 +331,27 @@ internal; on other brokers, those of other prefixes look like every other topic.
 EARLIEST: Final = -2
 LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuthToken:
+    """A token of OAUTHBEARER.
+
+    `lifetime_s` is how many seconds it counts from now on. Without it, the token is used for one
+    authentication only. `extensions` are pairs that some servers want beside the token.
+    """
+
+    value: str = field(repr=False)
+    lifetime_s: float | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        texts = [self.value, *self.extensions, *self.extensions.values()]
+        if not self.value or not all(text.isascii() and text.isprintable() for text in texts):
+            raise ValueError("a token, and its extensions, are ASCII text without line breaks")
+        if "auth" in self.extensions or any("=" in name for name in self.extensions):
+            raise ValueError("the name of an extension has no =, and is not auth")
+
+
+TokenFunction = Callable[[], str | OAuthToken]
+"""A function that returns a token. It is called in a thread, and may take its time."""

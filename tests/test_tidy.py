@@ -45,7 +45,7 @@ DOORS = {
 LEVELS = {
     "protocol": (
         {
-            *("errors", "function_text", "keystores", "properties", "quantities", "schema"),
+            *("errors", "function_text", "jaas", "keystores", "properties", "quantities", "schema"),
             *("text", "__init__"),
         },
         {"batch", "scram", "streams", "varint"},
@@ -58,8 +58,10 @@ LEVELS = {
     "client": (
         {"errors", "green", "journal", "network", "options", "public_names", "wording"},
         {"types", "tls"},
-        {"arguments", "config", "serialization"},
-        {"cluster"},
+        {"arguments", "sasl", "serialization"},
+        {"security_options"},
+        {"config"},
+        {"cluster", "security_settings"},
         {"grouping"},
         {"administration"},
         {"producing", "consuming"},
@@ -81,6 +83,7 @@ LEVELS = {
         {"process"},
         {"cli", "inspect"},
         {"commands"},
+        {"testing_certificate"},
         {"__main__", "reference", "testing"},
     ),
 }
@@ -155,14 +158,15 @@ ADDRESSES = {
     "gc": ("broker/environment/collector.py",),
     "httpx2": (
         *("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
-        *("broker/oauth/key_places.py", "client/schemas/"),
+        *("broker/oauth/key_places.py", "client/sasl/token_endpoint.py", "client/schemas/"),
     ),
     "joserfc": ("broker/oauth/",),
     "ssl": (
         *("broker/cluster/etcd_gateway.py", "broker/oauth/key_places.py"),
         "client/schemas/registry.py",
         *("broker/environment/env.py", "broker/environment/tls_connection.py"),
-        *("broker/tls/", "client/tls/", "client/config.py"),
+        *("broker/tls/", "client/tls/", "client/sasl/token_endpoint.py"),
+        "client/security_options.py",
     ),
     "psycopg": ("client/postgres/",),
     **dict.fromkeys(("pyspark", "pyarrow", "numpy"), ("client/spark/",)),
@@ -184,6 +188,7 @@ OUTSIDE_ALLOWED = (
         "broker/commands/ping.py",
         "broker/process.py",
         "broker/testing.py",
+        "broker/testing_certificate.py",
         "broker/environment/allocator.py",
         "broker/environment/log_lines.py",
     ),
@@ -191,7 +196,14 @@ OUTSIDE_ALLOWED = (
     *("broker/inspect/backup_command.py", "broker/inspect/importing/command.py"),
     *("broker/inspect/new_directory.py", "broker/inspect/progress.py"),
     *("client/config.py", "client/blocking/", "client/aio/", "client/cli/", "client/spark/"),
-    *("client/postgres/", "client/consuming/spool.py", "client/green.py"),
+    *(
+        "client/sasl/",
+        "client/security_options.py",
+        "client/security_settings.py",
+        "client/postgres/",
+        "client/consuming/spool.py",
+        "client/green.py",
+    ),
 )
 
 # the client connects over TCP here, and its option `connect` replaces it

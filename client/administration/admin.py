@@ -97,7 +97,7 @@ class Admin(
           has a limit of its own.
         - `first_connect_ms` (10_000): how long a client tries to reach its first broker before a
           call raises `Disconnected`; None: as long as the call may take.
-        - `security_protocol` ("PLAINTEXT"): or "SSL", which is TLS.
+        - `security_protocol` ("PLAINTEXT"): or "SSL", which is TLS, "SASL_PLAINTEXT" or "SASL_SSL".
         - `ssl_ca_location` (None): a file with the authorities whose certificates count, as PEM or
           PKCS12, or the PEM text itself; None: those that the machine trusts.
         - `ssl_ca_password` (None): the password of that file, if it is PKCS12.
@@ -106,6 +106,19 @@ class Admin(
         - `ssl_key_location` (None): a file with the key as PEM, or the PEM text itself.
         - `ssl_key_password` (None): the password of the key, or of a file that is PKCS12.
         - `ssl_check_hostname` (True): refuse a certificate that is not for the broker's host.
+        - `sasl_mechanism` (None): "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN" or "OAUTHBEARER".
+        - `sasl_username` (None): the user of PLAIN and SCRAM.
+        - `sasl_password` (None): the user's password, which only PLAIN sends.
+        - `sasl_token` (None): the token of OAUTHBEARER, or a function that returns one as a str or
+          as an `OAuthToken`, which has a lifetime. It is called in a thread, also when a session
+          ends. A `Retriable` that it raises is retried, another error reaches the caller.
+        - `sasl_oauthbearer_token_endpoint_url` (None): a token server instead of `sasl_token`. It
+          is asked by https, with the grant client_credentials.
+        - `sasl_oauthbearer_client_id` (None): the name of this program at the token server.
+        - `sasl_oauthbearer_client_secret` (None): the secret that belongs to it.
+        - `sasl_oauthbearer_scope` (None): the scope that it is asked for.
+        - `sasl_oauthbearer_ca_location` (None): as `ssl_ca_location`, for the token server.
+        - `sasl_oauthbearer_extensions`: pairs that a broker wants beside the token.
         - `connect`, `wall_ms`, `rng`: the network, the clock and the random numbers, for
           simulations.
         """

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.blocking.transaction_pool import TransactionPool
     from odradek.client.errors import (
         Aborted,
+        AuthenticationFailed,
         BufferFull,
         Busy,
         Closed,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         Header,
         LogDirectory,
         NewTopic,
+        OAuthToken,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         PartitionDescription,
@@ -92,6 +94,7 @@ __all__ = [
     "AccessDecision",
     "Acl",
     "Admin",
+    "AuthenticationFailed",
     "BrokerDescription",
     "BufferFull",
     "Busy",
@@ -117,6 +120,7 @@ __all__ = [
     "Header",
     "LogDirectory",
     "NewTopic",
+    "OAuthToken",
     "OdradekError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",

@@ -9,8 +9,10 @@ A request that is not answered in time ends the connection. Answers come in the 
 requests, so the answers behind a missing one cannot be read.
 """
 
+import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 import trio
@@ -66,6 +68,14 @@ class _Pending(NamedTuple):
     name: str
 
 
+class _Held:
+    """Requests that wait while the connection authenticates anew, and are sent after that."""
+
+    def __init__(self) -> None:
+        self.parts: list[Buffer] = []
+        self.unanswered: list[Answered] = []
+
+
 class ApiRange(NamedTuple):
     min_version: int
     max_version: int
@@ -86,8 +96,14 @@ class BrokerConnection:
         self._pending: dict[int, _Pending] = {}
         self._outgoing: list[Buffer] = []
         self._unanswered: list[Answered] = []
+        self._held: _Held | None = None
+        self._first_id = 0
+        """The correlation id of the first request after ApiVersions."""
+        self.was_turned_away = False
+        """The broker has closed the connection instead of answering the first request."""
         self._wake = trio.Event()
         self._scope = trio.CancelScope()
+        self._nursery: ClientNursery | None = None
         self._patience = trio.CancelScope()
         self._has_received = False
         self._why: OdradekError | None = None
@@ -105,7 +121,8 @@ class BrokerConnection:
     @property
     def in_flight(self) -> int:
         """The number of requests that wait for their answer, or, without answer, to be sent."""
-        return len(self._pending) + len(self._unanswered)
+        held = 0 if self._held is None else len(self._held.unanswered)
+        return len(self._pending) + len(self._unanswered) + held
 
     @property
     def is_silent(self) -> bool:
@@ -132,6 +149,9 @@ class BrokerConnection:
             pending, self._pending = self._pending, {}
             self._outgoing.clear()
             unanswered, self._unanswered = self._unanswered, []
+            held, self._held = self._held, None
+            if held is not None:
+                unanswered += held.unanswered
             for answered in (*(request.answered for request in pending.values()), *unanswered):
                 answered(None, self._why)
 
@@ -162,12 +182,14 @@ class BrokerConnection:
         *,
         timeout_ms: int | None = None,
         is_answered: bool = True,
+        is_held: bool = True,
     ) -> None:
         """Send a request. `answered` is called with its answer, or with the error.
 
-        It is called later, in a task of the connection. For a request without answer (acks=0), it
-        is called with None when the request was handed to the network. The buffers of `request`
-        must not change before the call.
+        While requests are held (`hold`), only one that is not `is_held` is sent at once.
+        `answered` is called later, in a task of the connection. For a request without answer
+        (acks=0), it is called with None when the request was handed to the network. The buffers of
+        `request` must not change before the call.
 
         Raises `Disconnected` if the connection is closed, `Refused` if a number or a text is too
         large for its field. Then `answered` is not called.
@@ -190,8 +212,15 @@ class BrokerConnection:
             if not self._pending:
                 self._lower_patience(deadline)
             self._pending[correlation_id] = _Pending(answered, now, deadline, api.name)
+            if self._held is not None and is_held:
+                self._held.parts += rest
+                return
             if not self._wake.is_set():  # nothing waits to be sent
                 rest = self._send_now(rest)
+        elif self._held is not None:
+            self._held.parts += rest
+            self._held.unanswered.append(answered)
+            return
         else:
             self._unanswered.append(answered)
         if rest:
@@ -224,6 +253,7 @@ class BrokerConnection:
         request: Request,
         *,
         timeout_ms: int | None = None,
+        is_held: bool = True,
     ) -> Response:
         """Send a request, and return its answer.
 
@@ -237,7 +267,7 @@ class BrokerConnection:
             outcome.append((response, error))
             done.set()
 
-        self.post(api, version, request, answered, timeout_ms=timeout_ms)
+        self.post(api, version, request, answered, timeout_ms=timeout_ms, is_held=is_held)
         await done.wait()
         response, error = outcome[0]
         if error is not None:
@@ -245,11 +275,40 @@ class BrokerConnection:
         result: Response = response
         return result
 
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep what is posted in this block until its end, and then send it.
+
+        A broker takes no other request while a connection authenticates anew (KIP-368).
+        """
+        assert self._held is None, "the connection authenticates anew already"
+        self._held = _Held()
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held is not None and self._why is None:
+                self._outgoing += held.parts
+                self._unanswered += held.unanswered
+                self._wake.set()
+
+    @property
+    def longest_wait_ms(self) -> int:
+        """The time until the last of the requests under way must have been answered."""
+        last = max((request.deadline for request in self._pending.values()), default=0.0)
+        return max(0, math.ceil((last - trio.current_time()) * 1000))
+
+    def in_background(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        """Run a task until the connection is closed."""
+        if self._nursery is not None and self._why is None:
+            self._nursery.start_soon(task, *args)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the connection until it is closed or lost. Raises only trio.Cancelled."""
         try:
             with self._scope:
                 async with ClientNursery() as nursery:
+                    self._nursery = nursery
                     nursery.start_soon(self._write)
                     nursery.start_soon(self._read)
                     task_status.started()
@@ -267,6 +326,7 @@ class BrokerConnection:
                 client_software_name=SOFTWARE_NAME, client_software_version=__version__
             )
             answer: ApiVersionsResponse = await self.request(API_VERSIONS, version, request)
+            self._first_id += 1
             if answer.error_code == ErrorCode.NONE:
                 break
         else:
@@ -345,12 +405,23 @@ class BrokerConnection:
         )
 
     def _closed_by_peer(self) -> OdradekError:
+        self._note_end()
+        if self.was_turned_away:
+            return Disconnected(
+                f"the broker {self.peer} closed the connection at its first request; see whether "
+                "its listener has SASL (security.protocol=SASL_SSL)"
+            )
         if self.versions:
             return Disconnected(f"the broker {self.peer} closed the connection")
         return Disconnected(
             f"{self.peer} has taken the connection and closed it without an answer; see whether it "
             f"is a Kafka broker, and whether its listener has TLS (security.protocol=SSL)"
         )
+
+    def _note_end(self) -> None:
+        """Note that the broker has closed the connection."""
+        oldest = next(iter(self._pending), None)
+        self.was_turned_away = bool(self.versions) and oldest == self._first_id
 
     def _take(self, frame: memoryview) -> None:
         correlation_id, response = self._protocol.response(frame)
@@ -365,4 +436,5 @@ class BrokerConnection:
         if isinstance(error, CertificateRefused):
             self.close(Refused(said))
             return
+        self._note_end()
         self.close(Disconnected(f"the connection to the broker {self.peer} was lost: {said}"))

@@ -7,7 +7,7 @@ ids, because a client learns the ids of the brokers from one of them.
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,6 +20,10 @@ from odradek.client.config import ClientConfig, parse_bootstrap
 from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOut
 from odradek.client.journal import Journal
 from odradek.client.network import Stream, TcpStream
+
+if TYPE_CHECKING:
+    from odradek.client.cluster.authentication import Authenticator
+    from odradek.client.sasl.exchanges import Exchange
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ANOTHER_TIMEOUT_S: Final = 1.0
@@ -81,6 +85,9 @@ class Connections:
         self._bootstrap = [Node(first + i, host, port) for i, (host, port) in enumerate(addresses)]
         self._config = config
         self._tls = config.tls_context()
+        self._authenticator = _authenticator(config, journal)
+        self._turned_away: set[Address] = set()
+        """Where a broker has closed a connection instead of answering its first request."""
         self._tasks = tasks
         self._journal = journal
         self._links: dict[tuple[int, str], _Link] = {}
@@ -242,6 +249,7 @@ class Connections:
     async def _serve(self, link: _Link, attempt: trio.Event, host: str, port: int) -> None:
         """Open a connection and serve it until it is closed or lost."""
         try:
+            exchange = None if self._authenticator is None else await self._authenticator.begin()
             with trio.move_on_after(CONNECT_TIMEOUT_S) as scope:
                 stream = await self._open(host, port)
             if scope.cancelled_caught:
@@ -264,6 +272,7 @@ class Connections:
                 await nursery.start(connection.run)
                 try:
                     await connection.ask_versions()
+                    await self._pass_listener(connection, exchange, (host, port))
                     self._was_reached = True
                     if link.attempt is attempt:
                         link.connection, link.error = connection, None
@@ -277,9 +286,11 @@ class Connections:
                 if link.attempt is attempt:
                     link.attempt = None
                 attempt.set()
+            if connection.was_turned_away:
+                self._turned_away.add((host, port))
             if connection.lost_answers:
                 self._journal.note_lost(connection.peer, connection.why_closed)
-        except OdradekError as error:  # no TLS
+        except OdradekError as error:  # no TLS, no token
             link.error = error
             self._journal.note_lost(f"{host}:{port}", error)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA refuses
@@ -293,6 +304,21 @@ class Connections:
             if link.attempt is attempt:
                 link.attempt = None
             attempt.set()
+
+    async def _pass_listener(
+        self, connection: BrokerConnection, exchange: "Exchange | None", address: Address
+    ) -> None:
+        """Authenticate, if the client has SASL. Without it, find out whether the listener has.
+
+        Raises OdradekError.
+        """
+        if self._authenticator is not None and exchange is not None:
+            await self._authenticator.authenticate(connection, exchange)
+        elif address in self._turned_away:
+            self._turned_away.discard(address)
+            from odradek.client.cluster.authentication import check_without_sasl
+
+            await check_without_sasl(connection)
 
     async def _open(self, host: str, port: int) -> Stream:
         """Open a stream, with TLS if the client has it.
@@ -338,6 +364,20 @@ class Connections:
         """Close every connection, and end every attempt to open one."""
         for link in list(self._links.values()):
             link.close(why)
+
+
+def _authenticator(config: ClientConfig, journal: Journal) -> "Authenticator | None":
+    credentials = config.credentials()
+    if credentials is None:
+        return None
+    from odradek.client.cluster.authentication import Authenticator
+
+    return Authenticator(
+        credentials,
+        rng=config.rng,
+        journal=journal,
+        request_timeout_ms=config.request_timeout_ms,
+    )
 
 
 def _first_cause(error: Exception) -> str:

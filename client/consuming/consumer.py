@@ -127,8 +127,7 @@ class Consumer(Served, Places[Key, Value]):
 
         These options of every client are described by `Admin`: `client_id`, `request_timeout_ms`,
         `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`, `max_block_ms`,
-        `first_connect_ms`, `security_protocol`, `ssl_ca_location`, `ssl_ca_password`,
-        `ssl_certificate_location`, `ssl_key_location`, `ssl_key_password`, `ssl_check_hostname`,
+        `first_connect_ms`, `security_protocol` with all of TLS (`ssl_*`) and SASL (`sasl_*`),
         `connect`, `wall_ms`, `rng`.
         """
         made = read_options(ConsumerConfig, type(self).__name__, options)

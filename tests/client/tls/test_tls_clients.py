@@ -1,6 +1,5 @@
 """The three clients over TLS, and the sentence that a person reads when it does not work."""
 
-import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client import aio, blocking
 from odradek.client.errors import Disconnected, Refused
 from tests.certificates import DAY, Authority
+from tests.client.three_clients import CLIENTS
 from tests.secured import Secured, TlsBroker, run_secured
 
 VALUES = [b"%d" % number * 1_000 for number in range(2_000)]
@@ -40,56 +40,9 @@ def options(secured: Secured) -> dict[str, Any]:
     }
 
 
-async def test_the_trio_client_writes_and_reads_in_transactions(secured: Secured) -> None:
-    given = options(secured)
-    async with (
-        client.Producer(secured.address, transactional_id="trio", **given) as producer,
-        producer.transaction(),
-    ):
-        for value in VALUES:
-            await producer.send("trio", value)
-    found: list[bytes | None] = []
-    async with client.Consumer(secured.address, group_id="trio", **given) as consumer:
-        consumer.subscribe(["trio"])
-        while len(found) < len(VALUES):
-            found += [record.value for record in await consumer.poll(1_000)]
-    assert found == VALUES
-
-
-def test_the_blocking_client_writes_and_reads_in_transactions(secured: Secured) -> None:
-    given = options(secured)
-    with (
-        blocking.Producer(secured.address, transactional_id="blocking", **given) as producer,
-        producer.transaction(),
-    ):
-        for value in VALUES:
-            producer.send("blocking", value)
-    found: list[bytes | None] = []
-    with blocking.Consumer(secured.address, group_id="blocking", **given) as consumer:
-        consumer.subscribe(["blocking"])
-        while len(found) < len(VALUES):
-            found += [record.value for record in consumer.poll(1_000)]
-    assert found == VALUES
-
-
-def test_the_asyncio_client_writes_and_reads_in_transactions(secured: Secured) -> None:
-    given = options(secured)
-
-    async def story() -> list[bytes | None]:
-        async with (
-            aio.Producer(secured.address, transactional_id="aio", **given) as producer,
-            producer.transaction(),
-        ):
-            for value in VALUES:
-                await producer.send("aio", value)
-        found: list[bytes | None] = []
-        async with aio.Consumer(secured.address, group_id="aio", **given) as consumer:
-            consumer.subscribe(["aio"])
-            while len(found) < len(VALUES):
-                found += [record.value for record in await consumer.poll(1_000)]
-        return found
-
-    assert asyncio.run(story()) == VALUES
+@pytest.mark.parametrize("name", CLIENTS)
+def test_each_client_writes_and_reads_in_transactions(secured: Secured, name: str) -> None:
+    assert CLIENTS[name](secured.address, name, VALUES, options(secured)) == VALUES
 
 
 def test_certificates_may_be_pkcs12_and_pem_texts(secured: Secured) -> None:
