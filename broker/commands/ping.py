@@ -76,8 +76,21 @@ class Patience(click.FloatRange):
     type=click.Path(exists=True, dir_okay=False),
     help="A file of Kafka's client settings, for a listener with TLS.",
 )
+@click.option(
+    "--profile",
+    metavar="NAME",
+    envvar="ODRADEK_PROFILE",
+    show_envvar=True,
+    help="The same from ~/.config/odradek/NAME.properties.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each broker.")
-def ping(bootstrap: str, timeout_s: float, command_config: str | None, as_json: bool) -> None:
+def ping(
+    bootstrap: str,
+    timeout_s: float,
+    command_config: str | None,
+    profile: str | None,
+    as_json: bool,
+) -> None:
     """Check that a broker answers. For health checks: it starts in a tenth of a second.
 
     The exit status is 0 if each broker accepts a connection and answers ApiVersions, and 1
@@ -87,6 +100,10 @@ def ping(bootstrap: str, timeout_s: float, command_config: str | None, as_json: 
     Keys of --json: address, answers (true or false), milliseconds, error.
     """
     is_well = True
+    if profile is not None:
+        from odradek.client.cli.client_properties import profile_file
+
+        command_config = str(profile_file(profile))
     secure = None if command_config is None else _tls(command_config)
     for address in bootstrap.split(","):
         began = time.monotonic()

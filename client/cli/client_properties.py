@@ -1,22 +1,26 @@
 """Files of Kafka's client settings, such as `client.properties`, for commands.
 
-Kafka's tools take them by `--command-config`. What belongs to security must not be left out by
-accident, so such a name that is not known here is refused. Other names say how a Java client
-works, and are left out.
+Kafka's tools take them by `--command-config`. Settings of security are those of
+`security_settings.py`; other names say how a Java client works, and are left out. A value may stand
+elsewhere, as with the config providers of Kafka, which need not be named here:
+
+    ${env:NAME}               an environment variable
+    ${file:PATH:NAME}         a setting of another file
+    ${directory:PATH:FILE}    the content of a file
+
+`--profile NAME` is the file NAME.properties in the directory of this user.
 """
 
-from collections.abc import Callable
+import os
+import re
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from odradek.client.config import SECURITY_PROTOCOLS, ClientOptions
-from odradek.protocol.properties import Property, properties
+from odradek.client.config import ClientOptions
+from odradek.client.security_settings import take_setting, used_options
+from odradek.protocol.properties import properties
 
-SECURE: Final = ("ssl.", "sasl.", "security.")
-"""How the names begin that belong to security."""
-BY_CONTENT: Final = frozenset(
-    {"ssl.keystore.type", "ssl.truststore.type", "ssl.protocol", "ssl.enabled.protocols"}
-)
-"""What the content of a store, and OpenSSL, decide."""
+ELSEWHERE: Final = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
 
 
 class ClientProperties(NamedTuple):
@@ -26,70 +30,54 @@ class ClientProperties(NamedTuple):
     bootstrap: str | None
 
 
-def _protocol(text: str) -> str:
-    if text.upper() not in SECURITY_PROTOCOLS:
-        raise ValueError(
-            f"security.protocol is {' or '.join(SECURITY_PROTOCOLS)}, and {text!r} was given"
-        )
-    return text.upper()
+def profile_file(name: str) -> Path:
+    """Return the file of a profile."""
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "odradek" / f"{name}.properties"
 
 
-def _checks_host(text: str) -> bool:
-    if text.lower() not in ("https", "none", ""):
-        raise ValueError(
-            f"ssl.endpoint.identification.algorithm is https or empty, and {text!r} was given"
-        )
-    return text.lower() == "https"
-
-
-OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
-    "client.id": ("client_id", str),
-    "security.protocol": ("security_protocol", _protocol),
-    "ssl.endpoint.identification.algorithm": ("ssl_check_hostname", _checks_host),
-    **dict.fromkeys(
-        ("ssl.truststore.location", "ssl.truststore.certificates", "ssl.ca.location", "ssl.ca.pem"),
-        ("ssl_ca_location", str),
-    ),
-    "ssl.truststore.password": ("ssl_ca_password", str),
-    **dict.fromkeys(
-        (
-            *("ssl.keystore.location", "ssl.keystore.certificate.chain"),
-            *("ssl.certificate.location", "ssl.certificate.pem"),
-        ),
-        ("ssl_certificate_location", str),
-    ),
-    **dict.fromkeys(
-        ("ssl.keystore.key", "ssl.key.location", "ssl.key.pem"), ("ssl_key_location", str)
-    ),
-    **dict.fromkeys(("ssl.key.password", "ssl.keystore.password"), ("ssl_key_password", str)),
-}
-"""The option that a setting of Java's clients, or of librdkafka, is here."""
+def read_client_properties(file: Path) -> ClientProperties:
+    """Return the options of a client that a file gives. Raises OSError and ValueError."""
+    return client_properties(file.read_text(encoding="utf-8-sig"), str(file))
 
 
 def client_properties(text: str, source: str) -> ClientProperties:
-    """Return the options of a client that a file gives. Raises ValueError, with the line."""
+    """Return the options of a client that a text gives. Raises ValueError, with the line."""
     options: dict[str, Any] = {}
     bootstrap = None
     for each in properties(text):
         try:
+            if take_setting(each.name, each.value, options, resolve):
+                continue
             if each.name == "bootstrap.servers":
-                bootstrap = each.value
-            else:
-                _take(each, options)
+                bootstrap = resolve(each.value)
+            elif each.name == "client.id":
+                options["client_id"] = resolve(each.value)
         except ValueError as error:
             raise ValueError(f"{source}, line {each.line}: {error}") from None
-    options["security_protocol"] = options.get("security_protocol", SECURITY_PROTOCOLS[0])
-    if options["security_protocol"] == SECURITY_PROTOCOLS[0]:  # as Java, which does not use them
-        options = {name: it for name, it in options.items() if not name.startswith("ssl_")}
-    found: ClientOptions = {}
-    found.update(options)  # type: ignore[typeddict-item]
-    return ClientProperties(found, bootstrap)
+    return ClientProperties(used_options(options), bootstrap)
 
 
-def _take(given: Property, options: dict[str, Any]) -> None:
-    known = OPTIONS.get(given.name)
-    if known is not None:
-        name, read = known
-        options[name] = read(given.value)
-    elif given.name.startswith(SECURE) and given.name not in BY_CONTENT:
-        raise ValueError(f"{given.name} is not known here; the client has TLS, and no SASL yet")
+def resolve(value: str) -> str:
+    """Return a value with what it names elsewhere. Raises ValueError if that is not there."""
+    return ELSEWHERE.sub(_text_of, value)
+
+
+def _text_of(match: re.Match[str]) -> str:
+    kind, place, name = match.groups()
+    if kind == "env":
+        if place not in os.environ or name is not None:
+            raise ValueError(f"{match[0]} names no environment variable that is set")
+        return os.environ[place]
+    path = Path(place) / (name or "") if kind == "directory" else Path(place)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise ValueError(f"{path} cannot be read: {why}") from None
+    if kind == "directory":
+        return text.removesuffix("\n")
+    found = {each.name: each.value for each in properties(text)}
+    if name not in found:
+        raise ValueError(f"{path} has no setting {name}")
+    return found[name]

@@ -213,7 +213,7 @@ def check_reader() -> None:
 
 
 def connection_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the options `--bootstrap`, `--command-config` and `--timeout`."""
+    """Add the options `--bootstrap`, `--command-config`, `--profile` and `--timeout`."""
     config = click.option(
         "--command-config",
         metavar="FILE",
@@ -223,7 +223,18 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
         is_eager=True,
         expose_value=False,
         callback=_read_client_properties,
-        help="A file of Kafka's client settings: security.protocol, ssl.*, bootstrap.servers.",
+        help="A file of Kafka's client settings: security.protocol, ssl.*, sasl.*, "
+        "bootstrap.servers.",
+    )
+    profile = click.option(
+        "--profile",
+        metavar="NAME",
+        envvar="ODRADEK_PROFILE",
+        show_envvar=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_read_profile,
+        help="The same from ~/.config/odradek/NAME.properties.",
     )
     bootstrap = click.option(
         "--bootstrap",
@@ -244,7 +255,7 @@ def connection_options(command: Callable[P, R]) -> Callable[P, R]:
         help=f"How long to wait for the broker.  [default: {DEFAULT_TIMEOUT_S:.0f}; "
         f"{FIRST_CONNECT_S:.0f} if it cannot be reached at all]",
     )
-    return bootstrap(config(timeout(command)))
+    return bootstrap(config(profile(timeout(command))))
 
 
 def _read_client_properties(
@@ -253,15 +264,31 @@ def _read_client_properties(
     """Keep the options of a file for `limits`, and its address as the default of `--bootstrap`."""
     if file is None:
         return
-    from odradek.client.cli.client_properties import client_properties  # few commands have one
+    from odradek.client.cli.client_properties import read_client_properties  # few commands have one
 
+    if OF_FILE in context.meta:
+        raise click.UsageError(
+            "--command-config and --profile both name a file of settings: give one"
+        )
     try:
-        found = client_properties(file.read_text(encoding="utf-8-sig"), str(file))
+        found = read_client_properties(file)
     except (OSError, ValueError) as error:
         raise click.ClickException(sentence(str(error))) from None
     context.meta[OF_FILE] = found.options
     if found.bootstrap is not None:
         context.default_map = {**(context.default_map or {}), "bootstrap": found.bootstrap}
+
+
+def _read_profile(context: click.Context, option: click.Parameter, name: str | None) -> None:
+    """Read the file of a profile as `_read_client_properties` does."""
+    if name is None:
+        return
+    from odradek.client.cli.client_properties import profile_file
+
+    file = profile_file(name)
+    if not file.is_file():
+        raise click.ClickException(f"there is no profile {name!r}: make the file {file}.")
+    _read_client_properties(context, option, file)
 
 
 def assignment(text: str, option: str) -> tuple[str, str]:

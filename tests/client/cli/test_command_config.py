@@ -4,11 +4,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from odradek.client.cli.client_properties import client_properties
 from tests.secured import Secured, run_secured
+
+PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+SECRET: Final = 'password="secret word"'
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +58,25 @@ def test_without_a_protocol_a_client_is_plain_as_in_java() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("security.protocol=TLS", "security.protocol is PLAINTEXT or SSL, and 'TLS' was given"),
-        ("security.protocol=SASL_SSL", "is PLAINTEXT or SSL, and 'SASL_SSL' was given"),
-        ("sasl.mechanism=PLAIN", "sasl.mechanism is not known here; the client has TLS, and no"),
+        (
+            "security.protocol=TLS",
+            "security.protocol is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, and 'TLS' was",
+        ),
+        ("sasl.mechanism=GSSAPI", "sasl.mechanism is one of PLAIN, SCRAM-SHA-256,"),
+        ("sasl.login.class=x.Login", "sasl.login.class is not known here"),
+        (
+            "sasl.client.callback.handler.class=x.Handler",
+            "sasl.client.callback.handler.class names a class, and none is loaded here",
+        ),
+        (f"sasl.jaas.config=x.Module required {SECRET};", "names another class than PlainLoginMod"),
+        (f"sasl.jaas.config={PLAIN} required {SECRET}", "sasl.jaas.config cannot be read: "),
+        (
+            f"sasl.jaas.config={PLAIN} required {SECRET} x=y;",
+            "has the option x, which is not",
+        ),
+        ("sasl.oauthbearer.extensions=a", "is NAME=VALUE, several separated by commas"),
+        ("sasl.password=${env:ODRADEK_NOT_SET}", "${env:ODRADEK_NOT_SET} names no environment"),
+        ("sasl.password=${file:/no/such:x}", "/no/such cannot be read: No such file"),
         ("ssl.truststore.locations=x", "ssl.truststore.locations is not known here"),
         ("ssl.endpoint.identification.algorithm=x", "is https or empty, and 'x' was given"),
     ],
@@ -63,6 +85,109 @@ def test_a_mistake_about_security_is_one_sentence_with_the_line(line: str, sente
     with pytest.raises(ValueError, match="f, line 2: ") as refused:
         client_properties(f"# a comment\n{line}\n", "f")
     assert sentence in str(refused.value)
+    assert "secret word" not in str(refused.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "kafkashaded."])
+@pytest.mark.parametrize("module", [PLAIN, SCRAM])
+def test_a_line_of_jaas_has_name_and_password(module: str, prefix: str) -> None:
+    found = client_properties(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=scram-sha-256\n"
+        f'sasl.jaas.config={prefix}{module} required \\\n username="a;l" password="se\\\\"c";\n',
+        "f",
+    )
+    assert found.options == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_username": "a;l",
+        "sasl_password": 'se"c',
+    }
+
+
+def test_a_line_of_jaas_has_the_client_of_a_token_server() -> None:
+    found = client_properties(
+        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        "sasl.login.callback.handler.class=org.apache.kafka.common.security.oauthbearer."
+        "OAuthBearerLoginCallbackHandler\n"
+        "sasl.oauthbearer.token.endpoint.url=https://tokens/\n"
+        f'sasl.jaas.config={OAUTH} required clientId="a" clientSecret="b" scope="c" '
+        'extension_pool="p";',
+        "f",
+    )
+    assert found.options == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_endpoint_url": "https://tokens/",
+        "sasl_oauthbearer_client_id": "a",
+        "sasl_oauthbearer_client_secret": "b",
+        "sasl_oauthbearer_scope": "c",
+        "sasl_oauthbearer_extensions": {"pool": "p"},
+    }
+
+
+def test_the_names_of_librdkafka_are_known_too() -> None:
+    found = client_properties(
+        "security.protocol=sasl_ssl\nsasl.mechanisms=PLAIN\nsasl.username=a\nsasl.password=b\n",
+        "f",
+    )
+    assert found.options == {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "a",
+        "sasl_password": "b",
+    }
+
+
+def test_secrets_may_stand_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODRADEK_TEST_USER", "ali\\ce")
+    tmp_path.joinpath("secrets.properties").write_text('of.alice=se"c;ret\n')
+    tmp_path.joinpath("ca").write_text("ca.crt\n")
+    found = client_properties(
+        "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={PLAIN} required username="${{env:ODRADEK_TEST_USER}}" '
+        f'password="${{file:{tmp_path}/secrets.properties:of.alice}}";\n'
+        f"ssl.truststore.location=/etc/${{directory:{tmp_path}:ca}}\n",
+        "f",
+    )
+    assert found.options["sasl_username"] == "ali\\ce"
+    assert found.options["sasl_password"] == 'se"c;ret'
+    assert found.options["ssl_ca_location"] == "/etc/ca.crt"
+
+
+def test_a_token_may_stand_in_a_file_that_another_program_renews(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    found = client_properties(
+        "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+        f"sasl.oauthbearer.token.endpoint.url=file://{file}\n",
+        "f",
+    )
+    fetch = found.options["sasl_token"]
+    assert callable(fetch)
+    for token in ("one", "two"):
+        file.write_text(f"{token}\n")
+        assert fetch() == token
+
+
+def test_what_does_not_count_with_a_protocol_is_left_out_as_in_java() -> None:
+    both = f"ssl.truststore.location=x\nsasl.mechanism=PLAIN\nsasl.jaas.config={PLAIN} required;\n"
+    for protocol in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT"):
+        found = client_properties(f"security.protocol={protocol}\n{both}", "f").options
+        kept = {name.partition("_")[0] for name in found} - {"security"}
+        assert kept == {"PLAINTEXT": set(), "SSL": {"ssl"}, "SASL_PLAINTEXT": {"sasl"}}[protocol]
+
+
+def test_a_profile_is_a_file_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    said = odradek("topic", "list", "--profile", "test")
+    file = tmp_path / "odradek" / "test.properties"
+    assert said.stderr == f"Error: there is no profile 'test': make the file {file}.\n"
+    file.parent.mkdir()
+    file.write_text("bootstrap.servers=127.0.0.1:1\n")
+    said = odradek("topic", "list", "--profile", "test")
+    assert "127.0.0.1:1" in said.stderr
+    assert "127.0.0.1:1" in odradek("ping", "-b", "127.0.0.1:1", "--profile", "test").stderr
+    both = odradek("topic", "list", "--profile", "test", "--command-config", str(file))
+    assert "both name a file of settings: give one" in both.stderr
 
 
 @pytest.mark.slow
