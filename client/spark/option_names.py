@@ -8,8 +8,12 @@ import difflib
 from collections.abc import Iterable
 from typing import Final, Literal
 
+from odradek.client import security_settings
+
 Direction = Literal["read", "write"]
 
+TIMES_OF_JAVA: Final = tuple(f"kafka.{start}" for start in security_settings.TIMES_OF_JAVA)
+"""How further names begin, which have no effect."""
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
 """The options that Spark itself adds."""
 
@@ -74,7 +78,7 @@ COMMON_KAFKA_NAMES: Final = (
     "kafka.client.id",
     "kafka.request.timeout.ms",
     "kafka.retry.backoff.ms",
-    "kafka.security.protocol",
+    *(f"kafka.{name}" for name in security_settings.NAMES),
 )
 READ_KAFKA_NAMES: Final = (
     *COMMON_KAFKA_NAMES,

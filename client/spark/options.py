@@ -11,7 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Final, Literal, TypeVar, cast
 
-from odradek.client.config import KIB, MIB, ClientOptions, ConsumerOptions, ProducerOptions
+from odradek.client.config import (
+    KIB,
+    MIB,
+    ClientConfig,
+    ClientOptions,
+    ConsumerOptions,
+    ProducerOptions,
+)
+from odradek.client.security_settings import take_setting, used_options
 from odradek.client.spark.offsets import (
     EndingOffsets,
     OffsetError,
@@ -20,7 +28,14 @@ from odradek.client.spark.offsets import (
     parse_assignment,
     parse_offsets,
 )
-from odradek.client.spark.option_names import NAMES, OF_SPARK, Direction, near_to, not_served
+from odradek.client.spark.option_names import (
+    NAMES,
+    OF_SPARK,
+    TIMES_OF_JAVA,
+    Direction,
+    near_to,
+    not_served,
+)
 from odradek.client.spark.option_values import (
     Mode,
     NotAWord,
@@ -46,6 +61,8 @@ T = TypeVar("T")
 D = TypeVar("D")
 Use = Literal["batch", "stream"]
 
+KAFKA: Final = "kafka."
+"""How the names of options begin that are settings of Kafka's clients."""
 PREFIX_DEFAULT: Final = SPARK_PREFIX_DEFAULT
 INLINE_MAX_BYTES: Final = MIB
 RELAY_MAX_TASK_BYTES: Final = 32 * MIB
@@ -101,8 +118,8 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     poll_timeout_ms: int = POLL_TIMEOUT_MS
-    client: ClientOptions = field(default_factory=ClientOptions)
-    """The options of each client of the reader."""
+    client: ClientOptions = field(default_factory=ClientOptions, repr=False)
+    """The options of each client of the reader. They may have secrets."""
     consumer: ConsumerOptions = field(default_factory=ConsumerOptions)
     """The further options of its consumer."""
 
@@ -132,8 +149,8 @@ class WriteOptions:
     batch_full_bytes: int | None = None
     """A batch is closed before it has more than this, unless one record alone has more."""
     codec: Codec = Codec.NONE
-    client: ClientOptions = field(default_factory=ClientOptions)
-    """The options of each client of the sink."""
+    client: ClientOptions = field(default_factory=ClientOptions, repr=False)
+    """The options of each client of the sink. They may have secrets."""
     producer: ProducerOptions = field(default_factory=ProducerOptions)
     """The further options of its producer."""
 
@@ -141,7 +158,7 @@ class WriteOptions:
 def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     """Read the options of a read. Raises `OptionError`."""
     given = _Given(options, "read")
-    given.check_security()
+    security = given.security()
     starting, ending = _offsets(given, use)
     return ReadOptions(
         bootstrap=given.bootstrap(),
@@ -161,7 +178,8 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", positive, POLL_TIMEOUT_MS),
         client=cast(
             ClientOptions,
-            given.present(
+            security
+            | given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
                 retry_backoff_ms=("kafka.retry.backoff.ms", positive),
@@ -185,7 +203,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     """Read the options of a write. Raises `OptionError`."""
     given = _Given(options, "write")
-    given.check_security()
+    security = given.security()
     for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
         given.get(name, exactly(*values), None)
     return WriteOptions(
@@ -203,7 +221,8 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         codec=given.get("kafka.compression.type", codec, Codec.NONE),
         client=cast(
             ClientOptions,
-            given.present(
+            security
+            | given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
                 retry_backoff_ms=("kafka.retry.backoff.ms", positive),
@@ -228,6 +247,8 @@ class _Given:
         self._values = {name.lower(): value for name, value in options.items()}
         known = {name.lower() for name in NAMES[direction]}
         for name in sorted(self._values.keys() - known - OF_SPARK):
+            if name.startswith(TIMES_OF_JAVA):
+                continue
             raise OptionError(f"The option {not_served(name, direction)}")
 
     def __contains__(self, name: str) -> bool:
@@ -259,8 +280,19 @@ class _Given:
             )
         return self.get("kafka.bootstrap.servers", str, "")
 
-    def check_security(self) -> None:
-        self.get("kafka.security.protocol", exactly("PLAINTEXT"), None)
+    def security(self) -> dict[str, Any]:
+        """Return the options of TLS and SASL, checked as on the driver. No message has a secret."""
+        found: dict[str, Any] = {}
+        try:
+            for name, value in self._values.items():
+                if name.startswith(KAFKA):
+                    take_setting(name.removeprefix(KAFKA), value, found)
+            used = used_options(found)
+            ClientConfig(**used)
+        except ValueError as error:
+            raise OptionError(f"The options of TLS and SASL are wrong: {error}.") from None
+        is_plain = used["security_protocol"] == "PLAINTEXT"
+        return {} if is_plain else dict(used)
 
 
 def _topics(given: _Given) -> Topics:

@@ -23,6 +23,10 @@ from odradek.client.types import EARLIEST, LATEST, TopicPartition
 from odradek.protocol.batch import Codec
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "coming-from-spark.md"
+SASL: Final = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-256",
+}
 READ = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 WRITE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 
@@ -148,7 +152,20 @@ def test_a_write_takes_the_producers_settings() -> None:
         ({"failOnDataLoss": "no"}, "failOnDataLoss is true or false, not 'no'"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is a whole number above 0"),
         ({"kafka.isolation.level": "1"}, "is read_committed or read_uncommitted"),
-        ({"kafka.security.protocol": "SSL"}, "is PLAINTEXT here, for nothing else is served"),
+        (
+            {"kafka.security.protocol": "TLS"},
+            "The options of TLS and SASL are wrong: security.protocol is one of PLAINTEXT, SSL, .*",
+        ),
+        (
+            {**SASL, "kafka.sasl.jaas.config": 'x.Module required password="secret;'},
+            "sasl.jaas.config cannot be read: its option number 1 is not",
+        ),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such"},
+            "The options of TLS and SASL are wrong: /no/such cannot be read",
+        ),
+        (SASL, "SCRAM-SHA-256 needs sasl_username and sasl_password: set both"),
+        ({"kafka.sasl.login.class": "x.Login"}, "The option kafka.sasl.login.class is not served"),
     ],
 )
 def test_a_wrong_option_of_a_batch_read_is_one_sentence(
@@ -286,6 +303,34 @@ def test_the_page_for_those_who_come_from_the_connector_has_every_option(
     missing = [
         name
         for name in names
-        if f"`{name}`" not in text and f"`{name.removeprefix('kafka.')}`" not in text
+        if f"`{name}`" not in text
+        and f"`{name.removeprefix('kafka.')}`" not in text
+        and not name.startswith(("kafka.ssl.", "kafka.sasl.", "kafka.https."))  # ssl.* and sasl.*
     ]
     assert missing == []
+
+
+JAAS: Final = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="alice" password="secret word";'
+)
+
+
+def test_the_settings_of_sasl_reach_the_clients_and_are_in_no_representation() -> None:
+    given = {**SASL, "kafka.sasl.jaas.config": JAAS, "kafka.sasl.login.refresh.buffer.seconds": "9"}
+    read = read_options(as_spark_gives_them(READ | given), "batch")
+    write = write_options(as_spark_gives_them(WRITE | given), "batch")
+    for options in (read, write):
+        assert options.client == {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-256",
+            "sasl_username": "alice",
+            "sasl_password": "secret word",
+        }
+        assert "secret word" not in repr(options)
+
+
+def test_without_sasl_its_settings_do_not_count_as_with_the_connector() -> None:
+    given = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": JAAS}
+    read = read_options(as_spark_gives_them(READ | given), "batch")
+    assert read.client == {}
