@@ -18,7 +18,7 @@ import trio
 
 from odradek.broker.api import HANDLERS, PEER_HANDLERS
 from odradek.broker.api.context import Core, Handler
-from odradek.broker.cluster.acl_keys import EVERY_RESOURCE
+from odradek.broker.cluster.acl_keys import EVERY_RESOURCE, is_closed
 from odradek.broker.cluster.acls import ClusterAcls
 from odradek.broker.cluster.backup_point import BackupPoints
 from odradek.broker.cluster.broker_configs import BrokerConfigs
@@ -342,11 +342,18 @@ def _authorizer(
 ) -> Authorizer:
     """Return what decides for all connections. A broker that is alone has the only entries."""
     is_on = bool(config.authorizer_class_name)
-    entry_count = metadata.image.acls.entry_count
+    acls = metadata.image.acls
+    entry_count = acls.entry_count
     if entry_count > len(EVERY_RESOURCE) and not is_on:  # those of a rebuild hinder nobody
         LOGGER.warning(
             "%d ACL entries have no effect on this broker: authorizer.class.name is not set",
             entry_count,
+        )
+    if is_on and is_closed(acls):
+        LOGGER.warning(
+            "everything is denied to everybody but super users, as the metadata were rebuilt: stop "
+            "the broker and put its entries back (odradek security import), or let a super user "
+            "add them and remove those that deny all (docs/acls.md)"
         )
     return Authorizer(
         is_on=is_on,

@@ -45,6 +45,13 @@ def closing_puts() -> dict[str, bytes | None]:
     return {acl_key(resource): pack_entries([CLOSED]) for resource in EVERY_RESOURCE}
 
 
+def is_closed(table: AclTable) -> bool:
+    """Return True if entries of a rebuild close every resource."""
+    return all(
+        resource in table.of and CLOSED in table.of[resource].entries for resource in EVERY_RESOURCE
+    )
+
+
 def acl_key(resource: ResourcePattern) -> str:
     """Return the key of the entries of a resource pattern."""
     from urllib.parse import quote

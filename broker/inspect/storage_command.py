@@ -187,6 +187,11 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> dict[str, o
     click.echo(f"Written: {paths[0]} and {paths[1]}.")
     for name, copy in zip(kept, kept_as, strict=True):
         click.echo(f"What was in {name} is kept in {copy}.")
+    click.echo(
+        "Users, ACL entries and quotas are in no log. Where an authoriser is on, everything is "
+        "denied to everybody but super users now. Put them back if there is an export: odradek "
+        f"security import FILE --data-dir {directory}"
+    )
     click.echo(f"Next: odradek serve --data-dir {directory}")
     return _facts(directory, made, kept_as)
 
