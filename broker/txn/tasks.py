@@ -76,8 +76,15 @@ class CoordinatorTasks:
         try:
             await self._ledger.load(partition_index)
         except KafkaError as error:
-            # It is not led here any more, or its disk has failed.
-            LOGGER.warning("a partition of the coordinator was not read anew: %s", error)
+            # Each reason lasts as long as this lead: the partition is led elsewhere, or its log has
+            # failed or is damaged. The next lead, or the next start, reads it. Until then there is
+            # no tenure, so none of its ids is decided, and nothing is lost or decided twice.
+            LOGGER.warning(
+                "partition %d of the transaction coordinator is not coordinated here, as it was not "
+                "read anew: %s",
+                partition_index,
+                error,
+            )
 
     def abort_disconnected(
         self, entry: Entry, producer: ProducerIdAndEpoch, client: ClientIdentity
