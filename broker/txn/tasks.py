@@ -80,8 +80,8 @@ class CoordinatorTasks:
             # failed or is damaged. The next lead, or the next start, reads it. Until then there is
             # no tenure, so none of its ids is decided, and nothing is lost or decided twice.
             LOGGER.warning(
-                "partition %d of the transaction coordinator is not coordinated here, as it was not "
-                "read anew: %s",
+                "partition %d of the transaction log is not coordinated here, as it cannot be read "
+                "anew: %s",
                 partition_index,
                 error,
             )

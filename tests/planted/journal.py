@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
+KEPT: Final = "tests/broker/storage/test_journal_kept.py::test_"
 DAMAGED: Final = "tests/broker/storage/test_journal_damaged.py::test_"
 ADDED: Final = "tests/broker/txn/test_early_additions.py::test_"
 EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
@@ -85,14 +86,14 @@ JOURNAL_BUGS: Final = (
         where="check_readable",
         old="checkpoint is None",
         new="False",
-        tests=(f"{JOURNAL}a_log_whose_checkpoint_cannot_be_read_is_offline_after_a_power_failure",),
+        tests=(f"{KEPT}a_log_whose_checkpoint_cannot_be_read_is_offline_after_a_power_failure",),
     ),
     Planted(
         bug="a kept file of the journal is removed before its logs were opened",
         where="remove_kept",
         old="await _life_of(disk, path) not in needed",
         new="True",
-        tests=(f"{JOURNAL}a_kept_file_is_removed_when_its_logs_were_opened",),
+        tests=(f"{KEPT}a_kept_file_is_removed_when_its_logs_were_opened",),
     ),
     Planted(
         bug="a kill just after a failed flush hides that the disk lacks what the journal has",

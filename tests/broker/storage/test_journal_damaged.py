@@ -9,8 +9,7 @@ import trio.testing
 
 from odradek.broker.partitions.early import may_follow_now
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
-from tests.broker.storage.samples import batch
-from tests.broker.storage.test_journal import (
+from tests.broker.storage.journaled import (
     CONFIG,
     LOG_FILE,
     begun,
@@ -18,6 +17,7 @@ from tests.broker.storage.test_journal import (
     journaled,
     kernel_writes,
 )
+from tests.broker.storage.samples import batch
 
 
 async def test_a_log_noted_as_damaged_gets_its_records_from_the_journal() -> None:
