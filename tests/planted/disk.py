@@ -114,7 +114,7 @@ DISK_BUGS: Final = (
         old="if not (partition.has_segment or wishes.make_missing):",
         new="if False:",
         tests=(
-            "tests/broker/inspect/test_rebuild.py::"
+            "tests/broker/inspect/test_rebuild_plan.py::"
             "test_directories_that_contradict_each_other_are_refused",
         ),
     ),

@@ -59,7 +59,7 @@ GROUP_BUGS: Final = (
         old="number_of(producer_id)",
         new="producer_id",
         tests=(
-            "tests/broker/inspect/test_rebuild.py::"
+            "tests/broker/inspect/test_rebuild_plan.py::"
             "test_producer_ids_start_above_the_numbers_of_members",
         ),
     ),

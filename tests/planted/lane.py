@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 LANE: Final = "tests/broker/server/test_lane.py::test_"
+BOUNDS: Final = "tests/broker/server/test_lane_bounds.py::test_"
 
 LANE_BUGS: Final = (
     Planted(
@@ -26,7 +27,7 @@ LANE_BUGS: Final = (
         where="Receiver._is_taken",
         old="if not self._may_take():",
         new="if False:",
-        tests=(f"{LANE}the_lane_takes_no_request_while_five_answers_are_pending",),
+        tests=(f"{BOUNDS}the_lane_takes_no_request_while_five_answers_are_pending",),
     ),
     Planted(
         bug="a batch that could not be written spends its sequence",

@@ -1,7 +1,6 @@
 """Requests that the lane takes, those that it leaves to the task, and what goes wrong."""
 
 import errno
-import gc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,14 +16,17 @@ from odradek.broker.api.late_table import LateTable
 from odradek.broker.cluster.image import ClusterImage, TopicImage
 from odradek.broker.partitions.in_sync_view import Progress
 from odradek.broker.partitions.leader import Leader
-from odradek.broker.server.lane import Taken
-from odradek.broker.server.server import Server
 from odradek.broker.storage.segment import Segment
-from odradek.protocol.apis.produce import PRODUCE, ProduceResponse
 from odradek.protocol.batch import TimestampType, crc_is_good, read_header
 from odradek.protocol.errors import ErrorCode, ProtocolError
-from odradek.protocol.wire import Cursor
-from tests.broker.server.produced import Broker, Producer, broker
+from tests.broker.server.lane_clients import (
+    hold_turns,
+    known,
+    producers_of,
+    response,
+    send,
+)
+from tests.broker.server.produced import Producer, broker
 from tests.fakes.clock import START_MS
 from tests.fakes.net import split_frames
 
@@ -32,47 +34,6 @@ E = ErrorCode
 FIRST: Final = "00000000000000000000.log"
 """The first segment of a log."""
 DAY_MS: Final = 24 * 3600 * 1000
-
-
-def response(frame: bytes, version: int = 13) -> Any:
-    """The message in the frame of an answer to Produce."""
-    cursor = Cursor(frame)
-    cursor.position = 5 if version >= 9 else 4
-    found: ProduceResponse = PRODUCE.parse_response(version, cursor)
-    return found.responses[0].partition_responses[0]
-
-
-async def known(
-    found: Broker, producer: Producer, topic: str = "plain", partition: int = 0
-) -> None:
-    """Let the partition know the producer, which the lane does not do."""
-    await send(found, producer, producer.batch(topic, partition, b"first"), topic, partition)
-
-
-async def send(
-    found: Broker,
-    producer: Producer,
-    records: bytes | bytearray,
-    topic: str = "plain",
-    partition: int = 0,
-) -> Any:
-    producer.client.send(found.frame([(topic, partition, records)]))
-    producer.frames += 1
-    return response((await producer.answers())[-1])
-
-
-async def producers_of(found: Broker, count: int, topic: str = "plain") -> list[Producer]:
-    producers = [Producer(found.client(), await found.producer_id()) for _ in range(count)]
-    for producer in producers:
-        await known(found, producer, topic)
-    return producers
-
-
-def hold_turns(found: Broker) -> trio.Event:
-    """Let no turn begin until the event is set."""
-    assert found.network.turns is not None
-    found.network.turns.gate = trio.Event()
-    return found.network.turns.gate
 
 
 async def test_the_requests_of_many_connections_are_appended_by_one_write(
@@ -151,28 +112,6 @@ async def test_answers_keep_the_order_of_requests_behind_one_that_the_task_serve
         assert [int.from_bytes(frame[:4], "big") for frame in frames] == [1, 2, 3, 4]
 
 
-# plant the lane takes more requests of a connection than may wait for their answers
-async def test_the_lane_takes_no_request_while_five_answers_are_pending(
-    taken: Counter[bool],
-) -> None:
-    async with broker() as found:
-        (producer,) = await producers_of(found, 1)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        taken.clear()
-        gate = found.disk.fsync_gate = trio.Event()
-        for number in range(9):
-            batch = producer.batch("plain", 0, b"x")
-            producer.client.send(found.frame([("plain", 0, batch)], correlation_id=number))
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken == {True: 5}
-        assert producer.client.unread_bytes > 0, "the broker reads no more than it must"
-        gate.set()
-        frames = (await producer.client.frames(1 + 9))[1:]
-        assert taken[True] == 9, "the others are taken once there is room"
-        assert [int.from_bytes(frame[:4], "big") for frame in frames] == list(range(9))
-        assert [response(frame).base_offset for frame in frames] == list(range(1, 10))
-
-
 # plant a request that has arrived in parts is appended in somebody else's turn
 async def test_large_requests_that_arrive_in_parts_are_taken_once_they_are_whole(
     taken: Counter[bool],
@@ -194,28 +133,6 @@ async def test_large_requests_that_arrive_in_parts_are_taken_once_they_are_whole
         assert [response(frame).base_offset for frame in frames] == [1, 2, 3, 4, 5, 6]
         log = found.logs()[f"plain-0/{FIRST}"]
         assert [log.count(b"x" * size) > 0 for size in sizes] == [True] * len(sizes)
-
-
-async def test_what_has_arrived_in_parts_is_counted_until_it_is_appended(
-    taken: Counter[bool], servers: list[Server]
-) -> None:
-    async with broker() as found:
-        (producer,) = await producers_of(found, 1)
-        before = [server.held_bytes for server in servers]
-        frame = found.frame([("plain", 0, producer.batch("plain", 0, b"x" * 90_000))])
-        producer.client.send(frame[:70_000])
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert sum(server.held_bytes for server in servers) >= sum(before) + 70_000
-        gate = found.disk.fsync_gate = trio.Event()
-        producer.client.send(frame[70_000:])
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        held_bytes = sum(server.held_bytes for server in servers)
-        gate.set()
-        assert taken[True] == 1
-        assert sum(before) < held_bytes < sum(before) + 10_000
-        await producer.client.frames(2)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert [server.held_bytes for server in servers] == before
 
 
 # plant an answer to acks=1 waits for the followers
@@ -413,70 +330,6 @@ async def test_what_follows_a_batch_that_was_not_appended_is_refused_too(
         assert sum(log.count(b"y" * 3_000) for log in logs.values()) == 0
 
 
-@pytest.mark.slow
-async def test_the_requests_of_clients_that_have_gone_are_not_kept(taken: Counter[bool]) -> None:
-    async with broker() as found:
-        producers = await producers_of(found, 5)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        gate = found.disk.fsync_gate = trio.Event()
-        for producer in producers:
-            producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken[True] == 5
-        assert held_requests() == 5
-        for producer in producers:
-            producer.client.reset()
-        while held_requests():  # noqa: ASYNC110 - until the server's watch has seen it
-            await trio.sleep(0.05)
-        gate.set()
-
-
-def held_requests() -> int:
-    gc.collect()
-    return sum(isinstance(each, Taken) for each in gc.get_objects())
-
-
-async def test_a_pending_request_of_the_lane_counts_in_memory(
-    taken: Counter[bool], servers: list[Server]
-) -> None:
-    async with broker() as found:
-        (producer,) = await producers_of(found, 1)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        gate = found.disk.fsync_gate = trio.Event()
-        before = [server.held_bytes for server in servers]
-        producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken[True] == 1
-        assert [server.held_bytes for server in servers] > before
-        gate.set()
-        await producer.client.frames(2)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert [server.held_bytes for server in servers] == before
-
-
-async def test_a_long_client_id_is_left_to_the_task(taken: Counter[bool]) -> None:
-    async with broker() as found:
-        (producer,) = await producers_of(found, 1)
-        taken.clear()
-        for length, is_taken in ((255, True), (256, False)):
-            frame = found.frame(
-                [("plain", 0, producer.batch("plain", 0, b"x"))], client_id="c" * length
-            )
-            producer.client.send(frame)
-            producer.frames += 1
-            await producer.answers()
-            assert taken[not is_taken] == 0 < taken[is_taken]
-            taken.clear()
-
-
-async def test_a_request_above_the_limit_of_frames_is_not_taken(taken: Counter[bool]) -> None:
-    """`socket.request.max.bytes` may be less than what the lane could take."""
-    async with broker(socket_request_max_bytes="2000") as found:
-        (producer,) = await producers_of(found, 1)
-        producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x" * 3_000))]))
-        await producer.client.closed()
-
-
 async def test_an_api_that_cannot_be_imported_is_no_bug_of_the_lane(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -493,59 +346,6 @@ async def test_an_api_that_cannot_be_imported_is_no_bug_of_the_lane(
         await producer.client.closed()
         assert "Produce cannot be imported now" in caplog.text
         assert "a bug in the broker" not in caplog.text
-
-
-async def test_many_answers_leave_in_several_turns_of_the_loop(taken: Counter[bool]) -> None:
-    async with broker() as found:
-        producers = await producers_of(found, 130)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        gate = hold_turns(found)
-        for producer in producers:
-            producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
-        await trio.testing.wait_all_tasks_blocked()
-        gate.set()
-        ends = [0]
-
-        def count() -> None:
-            ends.append(sum(len(split_frames(each.client.received)) - 1 for each in producers))
-
-        while ends[-1] < 130:
-            trio.lowlevel.current_trio_token().run_sync_soon(count)
-            await trio.lowlevel.checkpoint()
-        assert max(after - before for before, after in pairwise(ends)) < 130
-        offsets = {response((await each.client.frames(2))[-1]).base_offset for each in producers}
-        assert offsets == set(range(130, 260))
-
-
-async def test_a_client_that_goes_before_its_answer_is_no_bug(
-    caplog: pytest.LogCaptureFixture, taken: Counter[bool]
-) -> None:
-    async with broker() as found:
-        one, other = await producers_of(found, 2)
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        gate = found.disk.fsync_gate = trio.Event()
-        for producer in (one, other):
-            producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
-        await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken[True] == 2
-        one.client.reset()
-        gate.set()
-        assert len(await other.client.frames(2)) == 2
-        assert "a bug in the broker" not in caplog.text
-
-
-async def test_a_client_that_does_not_read_gets_its_answers_later(taken: Counter[bool]) -> None:
-    async with broker() as found:
-        (producer,) = await producers_of(found, 1)
-        producer.client.stop_reading()
-        for number in range(3):
-            batch = producer.batch("plain", 0, b"x")
-            producer.client.send(found.frame([("plain", 0, batch)], correlation_id=number))
-            await trio.testing.wait_all_tasks_blocked(0.01)
-        assert taken[True] == 3
-        producer.client.go_on_reading()
-        frames = (await producer.client.frames(4))[1:]
-        assert [int.from_bytes(frame[:4], "big") for frame in frames] == [0, 1, 2]
 
 
 async def test_an_assertion_of_the_log_in_a_turn_stops_the_broker(
