@@ -37,6 +37,7 @@ DOORS = {
     ("broker/cli.py", "client"),
     ("broker/testing.py", "client"),
     ("broker/commands/ping.py", "client"),
+    ("broker/inspect/backup_command.py", "client"),
     ("broker/environment/tls_connection.py", "client"),
     ("broker/oauth/key_places.py", "client"),
     ("broker/tls/listener_tls.py", "client"),

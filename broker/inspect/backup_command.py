@@ -27,14 +27,10 @@ from odradek.broker.cluster.backup_point import (
     decode_point,
     point_file,
 )
-from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.peer_connection import PeerUnreachable, peer_connection
-from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.store_embedded import COPY, FILE, DamagedStore
 from odradek.broker.cluster.two_copies import encode_body, merge
 from odradek.broker.config.addresses import parse_address
 from odradek.broker.config.settings import ConfigError
-from odradek.broker.environment.system import SystemNetwork
 from odradek.broker.inspect.directory_locks import errors_of, locked
 from odradek.broker.inspect.new_directory import begin, check_is_new, check_is_outside, check_room
 from odradek.broker.inspect.progress import CopyProgress, in_bytes
@@ -45,6 +41,10 @@ from odradek.broker.storage.disk import SystemDisk, read_only
 from odradek.broker.storage.files import SNAPSHOT
 from odradek.broker.storage.origin import DirectoryOrigin
 from odradek.broker.values.topic_partition import TopicPartition
+from odradek.client.cli.common import connection_options, limits
+from odradek.client.cluster.cluster import Cluster
+from odradek.client.config import ClientConfig, ClientOptions
+from odradek.client.errors import OdradekError
 from odradek.late import dataclass
 from odradek.protocol.apis.log_dirs import (
     ALTER_REPLICA_LOG_DIRS,
@@ -53,9 +53,7 @@ from odradek.protocol.apis.log_dirs import (
 )
 from odradek.protocol.errors import name_of
 
-DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 ANSWER_MS: Final = 60_000
-NODE: Final = -1
 REMEDY: Final = (
     "It is damaged in the broker's directory, too: see 'Repair a damaged log' in "
     "docs/operations.md."
@@ -79,19 +77,12 @@ class Backup:
 
 @click.command("backup", short_help="Copy a running broker, as of one moment.")
 @click.argument("target", metavar="DIR", type=click.Path(file_okay=False))
-@click.option(
-    "--bootstrap",
-    "-b",
-    metavar="HOST:PORT",
-    envvar="ODRADEK_BOOTSTRAP",
-    default=DEFAULT_BOOTSTRAP,
-    show_default=True,
-    show_envvar=True,
-    help="The broker, which runs on this machine.",
-)
+@connection_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; the keys are above.")
-def backup(target: str, bootstrap: str, as_json: bool) -> None:
+def backup(target: str, bootstrap: str, timeout_s: float, as_json: bool) -> None:
     """Copy the data of a running broker into DIR, a new or an empty directory.
+
+    --bootstrap names that broker, which runs on this machine.
 
     The copy is of one moment: records, offsets and transactions fit together. Clients wait for
     some milliseconds. Every batch of the copy is read. To restore it, start a broker on DIR, or on
@@ -104,7 +95,7 @@ def backup(target: str, bootstrap: str, as_json: bool) -> None:
     target = os.path.abspath(target)
     told = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with errors_of(target), told:
-        found = _back_up(target, bootstrap)
+        found = _back_up(target, bootstrap, limits(timeout_s))
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found.at_ms / 1000))
         click.echo(
             f"Done: {target} has what the broker had at {when}: {len(found.topics)} topics, "
@@ -124,10 +115,10 @@ def backup(target: str, bootstrap: str, as_json: bool) -> None:
         click.echo(json.dumps(facts))
 
 
-def _back_up(target: str, bootstrap: str) -> Backup:
+def _back_up(target: str, bootstrap: str, options: ClientOptions) -> Backup:
     """Make a backup, and return what is in it. Raises ClickException, OSError."""
     check_is_new(target)
-    point = trio.run(_make_point, bootstrap)
+    point = trio.run(_make_point, bootstrap, options)
     _check_is_point(point, bootstrap)
     try:
         with _held(point):
@@ -172,24 +163,23 @@ def _held(point: str) -> Iterator[None]:
         lock.release()
 
 
-async def _make_point(bootstrap: str) -> str:
+async def _make_point(bootstrap: str, options: ClientOptions) -> str:
     """Request a backup point of the broker. Raises ClickException."""
     try:
-        host, port = parse_address(bootstrap, "--bootstrap")
-    except ConfigError as error:
+        parse_address(bootstrap, "--bootstrap")  # one, and not a list
+        with_time: ClientOptions = {**options, "request_timeout_ms": ANSWER_MS}
+        config = ClientConfig(**with_time)
+    except (ConfigError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    broker = BrokerImage(node_id=NODE, host=host, port=port, peer_host=host, peer_port=port)
-    connecting = peer_connection(
-        PeerNetwork(SystemNetwork()), broker, node_id=NODE, timeout_ms=ANSWER_MS
-    )
     try:
-        async with connecting as connection:
+        async with Cluster(bootstrap, config) as cluster:
+            connection = await cluster.connections.to_any(())
             response: AlterReplicaLogDirsResponse = await connection.request(
                 ALTER_REPLICA_LOG_DIRS,
                 ALTER_REPLICA_LOG_DIRS.max_version,
                 AlterReplicaLogDirsRequest(dirs=(), makes_backup_point=True),
             )
-    except PeerUnreachable as error:
+    except OdradekError as error:
         raise click.ClickException(
             f"{bootstrap} cannot be asked: {error}. Name the running broker with --bootstrap. To "
             "back up a broker that is stopped, copy its data directory."

@@ -183,7 +183,7 @@ def test_no_program_that_plays_a_broker_has_a_directory_removed(
     precious = tmp_path / name / "precious"
     precious.mkdir(parents=True)
 
-    async def answered(_bootstrap: str) -> str:
+    async def answered(_bootstrap: str, _options: object) -> str:
         return str(tmp_path / name)
 
     monkeypatch.setattr(backup_command, "_make_point", answered)
