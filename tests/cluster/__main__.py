@@ -43,10 +43,15 @@ class Sentences(click.Group):
     is_flag=True,
     help="`up` makes loopback addresses and a proxy in place of network namespaces.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="`up` makes certificates, and gives the brokers TLS and access control.",
+)
 @click.pass_context
-def main(context: click.Context, directory: Path, loopback: bool) -> None:
+def main(context: click.Context, directory: Path, loopback: bool, secure: bool) -> None:
     """Run the services of docker-compose.yml as processes, each on a host of its own."""
-    context.obj = Cluster(directory, is_loopback=loopback)
+    context.obj = Cluster(directory, is_loopback=loopback, is_secure=secure)
 
 
 @main.command()
@@ -97,7 +102,7 @@ def status(cluster: Cluster) -> None:
     click.echo(cluster.for_clients())
     words = [str(ODRADEK), "cluster", "describe", "--bootstrap", cluster.bootstrap]
     sys.stdout.flush()
-    sys.exit(subprocess.run(cluster.client(words), check=False).returncode)
+    sys.exit(subprocess.run(cluster.client(words), check=False, env=cluster.environment).returncode)
 
 
 @main.command()
@@ -165,7 +170,7 @@ def run(cluster: Cluster, words: tuple[str, ...]) -> None:
     if shutil.which(words[0]) is None:
         raise UnknownService(f"There is no program {words[0]} to run.")
     command = cluster.client(words)
-    os.execvp(command[0], command)
+    os.execvpe(command[0], command, cluster.environment)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The services of docker-compose.yml as processes, each on a host of its own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC, tag_of
 from tests.cluster.compose import Service, services
 from tests.cluster.loopback import CONTROL, LoopbackNetwork, LoopbackStarter
 from tests.cluster.network import Network, NoNamespaces, Process, Starter
+from tests.cluster.secure import CLIENT, make_certificates, with_tls
 from tests.peers.etcd_server import etcd_program
 from tests.peers.kafka import DidNotStart
 
@@ -39,14 +41,20 @@ class Cluster:
         described: Iterable[Service] | None = None,
         *,
         is_loopback: bool = False,
+        is_secure: bool = False,
     ) -> None:
         """`described` are the services; None: those of docker-compose.yml.
 
         `is_loopback`: create it without namespaces, as where this machine forbids them.
+        `is_secure`: create it with TLS and access control (`secure.py`). It stays so.
         """
         self.directory = directory.absolute()
         self._is_loopback = is_loopback
-        self.services = {each.name: each for each in (described or services())}
+        self.is_secure = is_secure or self._certificates.exists()
+        found = list(described or services())
+        if self.is_secure:
+            found = with_tls(found, self._certificates)
+        self.services = {each.name: each for each in found}
         self.brokers = [name for name, service in self.services.items() if service.is_broker]
         self.bootstrap = ",".join(f"{name}:9092" for name in self.brokers)
 
@@ -60,6 +68,17 @@ class Cluster:
             return LoopbackNetwork(anchor, list(self.services), self.directory)
         return Network(anchor, list(self.services))
 
+    @property
+    def _certificates(self) -> Path:
+        return self.directory / "certificates"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of commands that reach the brokers."""
+        if not self.is_secure:
+            return dict(os.environ)
+        return {**os.environ, "ODRADEK_COMMAND_CONFIG": str(self._certificates / CLIENT)}
+
     def create(self) -> Starter | LoopbackStarter:
         """Make the network, without a service."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -67,6 +86,10 @@ class Cluster:
             file.unlink()
         starter = self._starter_of_network()
         self._file("anchor").write_text(f"{starter.network.anchor.line}\n")
+        if self.is_secure:
+            reached = self.client([f"{name}:9092" for name in self.brokers])[-len(self.brokers) :]
+            hosts = [address.partition(":")[0] for address in reached]
+            make_certificates(self._certificates, dict(zip(self.brokers, hosts, strict=True)))
         return starter
 
     def _starter_of_network(self) -> Starter | LoopbackStarter:
@@ -150,9 +173,10 @@ class Cluster:
 
     def for_clients(self) -> str:
         """Return where clients reach the brokers, as a sentence for a person."""
+        secure = f" --command-config {self._certificates / CLIENT}" if self.is_secure else ""
         if isinstance(self.network, LoopbackNetwork):
             (addresses,) = self.client([self.bootstrap])
-            return f"Brokers for clients on this machine: --bootstrap {addresses}"
+            return f"Brokers for clients on this machine: --bootstrap {addresses}{secure}"
         return (
             f"The brokers have names only inside of it: scripts/cluster run .venv/bin/odradek "
             f"cluster describe --bootstrap {self.bootstrap}"
@@ -180,7 +204,9 @@ class Cluster:
 
     def _asked(self, *words: str) -> dict[str, Any]:
         command = self.client([str(ODRADEK), *words, "--json", "--bootstrap", self.bootstrap])
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        finished = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self.environment
+        )
         if finished.returncode != 0:
             raise DidNotStart(finished.stderr.strip())
         found: dict[str, Any] = json.loads(finished.stdout)
