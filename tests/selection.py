@@ -35,7 +35,7 @@ ELSEWHERE: Final = {
     "scripts/plant": ("tests/planted",),
     "scripts/simulate": ("tests/simulation",),
     "scripts/test": ("tests/test_selection.py",),
-    "tests/laws": ("tests/test_tidy.py",),
+    "tests/laws": ("tests/test_tidy.py", "tests/laws"),
 }
 """Where the tests of a folder are, if not in the folder of the same name."""
 PAGES: Final = ELSEWHERE["docs"]
@@ -53,7 +53,7 @@ QUICK: Final = (
     *("tests/client/administration", "tests/client/cli", "tests/client/cluster"),
     *("tests/client/consuming", "tests/client/grouping", "tests/client/producing"),
     *("tests/client/schemas", "tests/client/test_errors.py", "tests/client/test_slips.py"),
-    *("tests/test_design.py", "tests/test_selection.py", "tests/test_tidy.py"),
+    *("tests/laws", "tests/test_design.py", "tests/test_selection.py", "tests/test_tidy.py"),
 )
 """Folders of which the quick set has every test without the mark `slow`."""
 SMOKE: Final = (
