@@ -203,6 +203,14 @@ ENTRY: Final[Mapping[str, Any]] = {
     "principal_filter": "User:nobody",
     "host_filter": None,
 }
+OF_CLIENT: Final[Mapping[str, Any]] = {
+    "entity_type": "client-id",
+    "entity_name": "nobody",
+    "key": "producer_byte_rate",
+    "value": 1e9,
+    "remove": False,
+    "validate_only": True,
+}
 JOINING: Final[Mapping[str, Any]] = {
     "session_timeout_ms": 60_000,
     "rebalance_timeout_ms": 60_000,
@@ -394,6 +402,7 @@ _OF_THE_CLUSTER: Final = (
     _row("DescribeLogDirs", 1, "DESCRIBE CLUSTER", "1"),
     _row("DescribeLogDirs", 4, "DESCRIBE CLUSTER"),
     _row("DescribeClientQuotas", 1, "DESCRIBE_CONFIGS CLUSTER", components=(), strict=False),
+    _row("AlterClientQuotas", 1, "ALTER_CONFIGS CLUSTER", **OF_CLIENT),
     _row("DescribeUserScramCredentials", 0, "DESCRIBE CLUSTER", users=({"name": "nobody"},)),
     _row("DescribeQuorum", 2, "DESCRIBE CLUSTER", topics=({"topic_name": "__cluster_metadata"},)),
     _row(

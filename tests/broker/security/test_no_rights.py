@@ -9,6 +9,13 @@ import pytest
 from odradek.broker.api import APIS
 from odradek.broker.api.context import RequestContext
 from odradek.protocol.api import Api
+from odradek.protocol.apis.client_quotas import (
+    ALTER_CLIENT_QUOTAS,
+    AlterClientQuotasRequest,
+    AlterEntryData,
+    EntityData,
+    OpData,
+)
 from odradek.protocol.apis.configs import (
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
@@ -71,7 +78,7 @@ QUIET: Final = b"quiet"
 
 
 async def make_secrets(broker: Secured) -> tuple[UUID, Asker]:
-    """Make a topic, a group with a member, offsets and settings, and an open transaction."""
+    """Make a topic, a group with a member, offsets, settings, quotas, and an open transaction."""
     owner = broker.connect("quiet-client")
     topic = CreatableTopic(
         name=HUSH, num_partitions=1, replication_factor=1, assignments=(), configs=()
@@ -146,6 +153,21 @@ async def make_secrets(broker: Secured) -> tuple[UUID, Asker]:
         ),
     )
     assert altered.responses[0].error_code == 0
+    limited = await owner.ask(
+        ALTER_CLIENT_QUOTAS,
+        1,
+        AlterClientQuotasRequest(
+            entries=tuple(
+                AlterEntryData(
+                    entity=(EntityData(entity_type=kind, entity_name=f"quiet-{kind}"),),
+                    ops=(OpData(key="producer_byte_rate", value=1e9, remove=False),),
+                )
+                for kind in ("user", "client-id")
+            ),
+            validate_only=False,
+        ),
+    )
+    assert {each.error_code for each in limited.entries} == {0}
     return made.topics[0].topic_id, owner
 
 
