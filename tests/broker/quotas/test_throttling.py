@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.api import APIS
 from odradek.broker.quotas.entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
@@ -17,6 +18,8 @@ from odradek.broker.quotas.entities import (
     USER,
     Entity,
 )
+from odradek.broker.quotas.throttle import Throttle
+from odradek.protocol.api import Api
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from odradek.protocol.apis.produce import (
@@ -36,14 +39,19 @@ from odradek.protocol.apis.topics import (
     DeleteTopicsRequest,
 )
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
+from odradek.protocol.connection import Request, ServerProtocol
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.wire import Cursor
+from tests.broker.samples import sample
 from tests.broker.security.secured import Asker, Secured, secured
 
 ANYBODY: Final[Entity] = ((USER, "ANONYMOUS"),)
 APP: Final[Entity] = ((CLIENT_ID, "app"),)
 THROTTLED: Final = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 BATCH_BYTES: Final = 2_000
+WITHOUT_PLACE: Final = {17, 27, 36, 55}
+"""SaslHandshake, WriteTxnMarkers, SaslAuthenticate and DescribeQuorum have no throttle time."""
 
 
 async def set_quota(broker: Secured, entity: Entity, **kinds: float | None) -> None:
@@ -297,3 +305,27 @@ async def test_an_address_that_connects_too_often_is_sent_away_after_a_delay(
         began = trio.current_time()
         assert await third.ask(API_VERSIONS, 3, ApiVersionsRequest()) is None
         assert 0 < trio.current_time() - began <= 1
+
+
+@pytest.mark.parametrize("key", APIS, ids=lambda key: APIS[key].name)
+async def test_every_answer_that_has_a_place_for_it_says_how_long_the_connection_is_not_read(
+    autojump_clock: trio.testing.MockClock, key: int
+) -> None:
+    api: Api[Any, Any] = APIS[key]
+    throttle = Throttle()
+    throttle.hold(7.5)
+    server = ServerProtocol(APIS)
+    for version in range(api.min_version, api.max_version + 1):
+        answer = throttle.with_time(sample(api.response, version))
+        request = Request(api, version, 1, "app", None)
+        frame = b"".join(server.build_response(request, answer))
+        cursor = Cursor(frame)
+        cursor.position = 9 if api.is_flexible(version) and key != API_VERSIONS.key else 8
+        parsed = api.parse_response(version, cursor)
+        declared = api.response.__dataclass_fields__.get("throttle_time_ms")
+        if declared is None:
+            assert key in WITHOUT_PLACE
+        elif version >= api.max_version:
+            assert parsed.throttle_time_ms == 7_500
+        else:
+            assert parsed.throttle_time_ms in (0, 7_500)  # early versions have none
