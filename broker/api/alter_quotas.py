@@ -24,7 +24,7 @@ Differs from Kafka:
   and not forgotten, AlterClientQuotas answers UNSUPPORTED_VERSION.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -52,7 +52,6 @@ from odradek.protocol.apis.client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     AlteredEntryData,
-    AlterEntryData,
     OpData,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -60,6 +59,8 @@ from odradek.protocol.text import shortened
 
 IN_KAFKAS_ORDER: Final = (CLIENT_ID, USER, IP)
 """The types in the order in which Kafka's messages have them."""
+PARTS_MAX: Final = 4
+"""The parts of an entity that are looked at. It has two at most, so more are an error already."""
 NAME_MAX: Final = 4_096
 """The most characters of a name."""
 ROUNDING: Final = 1e-6
@@ -79,26 +80,29 @@ async def alter_client_quotas(
     except KafkaError as error:
         denied = error
     for entry in request.entries:
-        await turns.take(1 + len(entry.entity) + len(entry.ops))
-        parts = {each.entity_type: each.entity_name for each in entry.entity}
+        await turns.take()
+        parts = {each.entity_type: each.entity_name for each in entry.entity[:PARTS_MAX]}
         named = tuple(sorted(parts.items(), key=itemgetter(0)))
-        entity = entity_of(parts)
+        is_new = named not in entities
+        entities[named] = denied
         if denied is not None:
-            entities[named] = denied
-        elif named in entities or len({op.key for op in entry.ops}) < len(entry.ops):
-            entities[named] = _invalid(f"Ignoring duplicate entity {_shown(parts)}")
-            changes.pop(entity, None)
-        else:
-            try:
-                changes[entity] = _changes_of(parts, entry)
-                entities[named] = None
-            except KafkaError as error:
-                entities[named] = error
+            continue
+        try:
+            counts = await turns.distinct(op.key for op in entry.ops)
+            if not is_new or len(counts) < len(entry.ops):
+                changes.pop(entity_of(parts), None)
+                raise _invalid(f"Ignoring duplicate entity {_shown(parts)}")
+            bounds = _bounds_of(parts)
+            changes[entity_of(parts)] = await _changes_of(entry.ops, bounds, turns)
+        except KafkaError as error:
+            entities[named] = error
     if changes and not request.validate_only:
         try:
             await context.core.quotas.alter(changes)
         except KafkaError as error:
-            entities = {named: found or error for named, found in entities.items()}
+            for named, found in entities.items():
+                await turns.take()
+                entities[named] = found or error
     return AlterClientQuotasResponse(
         entries=tuple(await turns.map(_to_altered, list(entities.items())))
     )
@@ -113,8 +117,8 @@ def _to_altered(found: tuple[Entity, KafkaError | None]) -> AlteredEntryData:
     )
 
 
-def _changes_of(parts: Mapping[str, str | None], entry: AlterEntryData) -> Changes:
-    """Return what an entry changes. Raises INVALID_REQUEST."""
+def _bounds_of(parts: Mapping[str, str | None]) -> Mapping[str, QuotaBound]:
+    """Return the quotas that an entity may have. Raises INVALID_REQUEST if it cannot be."""
     for kind, name in parts.items():
         if kind not in TYPES:
             raise _invalid(f"Unhandled client quota entity type: {shortened(kind)}")
@@ -134,11 +138,22 @@ def _changes_of(parts: Mapping[str, str | None], entry: AlterEntryData) -> Chang
         raise _invalid(
             f"{shortened(address)} is not a valid IP or resolvable host. Give an address."
         )
-    bounds = OF_ADDRESSES if IP in parts else OF_CLIENTS
-    for op in entry.ops:
+    return OF_ADDRESSES if IP in parts else OF_CLIENTS
+
+
+async def _changes_of(
+    ops: Sequence[OpData], bounds: Mapping[str, QuotaBound], turns: Turns
+) -> Changes:
+    """Return what an entity's quotas become. Raises INVALID_REQUEST."""
+    changes: dict[str, float | None] = {}
+    for op in ops:
+        await turns.take()
         if not op.remove:
             _check_value(op, bounds)
-    return {op.key: None if op.remove else op.value for op in entry.ops}
+            changes[op.key] = op.value
+        elif op.key in bounds:  # removing one that cannot be is no error
+            changes[op.key] = None
+    return changes
 
 
 def _check_value(op: OpData, bounds: Mapping[str, QuotaBound]) -> None:

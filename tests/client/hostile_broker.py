@@ -44,7 +44,14 @@ CODES: Final = {
     Trouble.NO_LEADER: ErrorCode.LEADER_NOT_AVAILABLE,
 }
 CLOSES: Final = {Trouble.ABSENT, Trouble.UNREACHABLE, Trouble.DIES}
-VALUES: Final[dict[Any, Any]] = {int: 0, bool: False, bytes: b"", UUID: ZERO_UUID, str: "t"}
+VALUES: Final[dict[Any, Any]] = {
+    float: 0.0,
+    int: 0,
+    bool: False,
+    bytes: b"",
+    UUID: ZERO_UUID,
+    str: "t",
+}
 BY_NAME: Final[dict[str, Any]] = {"host": HOST, "port": PORT, "node_id": NODE, "leader_id": NODE}
 
 
