@@ -31,6 +31,7 @@ from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.cluster.topic_logs import LocalTopicLogs
 from odradek.broker.cluster.topic_writer import TopicWriter
 from odradek.broker.cluster.topics import ClusterTopics
+from odradek.broker.cluster.users import ClusterUsers
 from odradek.broker.config.addresses import Listener
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
@@ -119,7 +120,7 @@ async def serve(
         await nursery.start(peers.run, core)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
-        bound = await bind_all(nursery, server, peer_server, address, config)
+        bound = await bind_all(nursery, env, config, address, core, server, peer_server)
         await nursery.start(membership.run, bound.here, logs, coordinators, network)
         for open_port in bound.client_ports:
             open_port()
@@ -332,6 +333,7 @@ def _core(
         backup_points=backup_points,
         acls=ClusterAcls(env.meta, metadata),
         quotas=ClientQuotas(env.meta, metadata, settings),
+        users=ClusterUsers(env.meta, metadata, env.rng),
         authorizer=authorizer,
         reached=env.reached,
     )

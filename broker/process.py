@@ -42,6 +42,7 @@ from odradek.extras import ExtraMissing, imports_of
 from odradek.protocol.text import printable
 
 if TYPE_CHECKING:
+    from odradek.broker.config.sasl_listeners import SaslOfListener
     from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ def run(
         if not config.etcd_endpoints:
             check_one_broker(config)
         tls = _tls_of(listeners, config)
+        sasl = _sasl_of(listeners, config)
     except (ConfigError, ExtraMissing) as error:
         raise CannotServe(str(error)) from None
     address = Address(
@@ -100,6 +102,7 @@ def run(
         ),
         peer_port=config.inter_broker_listener_port if config.etcd_endpoints else None,
         tls=tls,
+        sasl=sasl,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
@@ -124,6 +127,25 @@ def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, L
 
     between = listeners[0].name if config.etcd_endpoints else None
     return {name: ListenerTls(name, config, is_for_brokers=name == between) for name in with_tls}
+
+
+def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, SaslOfListener]":
+    """Return the SASL of each listener that has it. Raises `ConfigError`."""
+    with_sasl = [each.name for each in listeners if each.has_sasl]
+    if not with_sasl:
+        return {}
+    if config.etcd_endpoints and listeners[0].has_sasl and not listeners[0].has_tls:
+        raise ConfigError(
+            f"Listener {listeners[0].name}, at whose hosts the brokers of a cluster reach each "
+            "other, has SASL without TLS, which the port between brokers does not have: let "
+            "inter.broker.listener.name be another one, with TLS."
+        )
+    from odradek.broker.config.sasl_listeners import sasl_of
+
+    def read(path: str) -> str:
+        return Path(path).read_text(encoding="utf-8")
+
+    return {name: sasl_of(config, name, read) for name in with_sasl}
 
 
 def _reachable(host: str) -> str:
@@ -325,7 +347,7 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
         asks_for_certificates = (
             each.has_tls and config.of_listener(each.name, "ssl.client.auth") == "required"
         )
-        if not is_loopback(each.host) and not asks_for_certificates:
+        if not is_loopback(each.host) and not (asks_for_certificates or each.has_sasl):
             LOGGER.warning(
                 "there is no authentication: any client of %s may read and write everything; "
                 "Metadata sends clients to %s:%d (--advertise changes that)",

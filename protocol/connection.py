@@ -52,6 +52,18 @@ _REQUEST_HEADER: Final = struct.Struct(">hhih")  # API key, version, correlation
 _RESPONSE_HEADER: Final = struct.Struct(">ii")  # length, correlation id
 
 
+def check_frame_length(length: int, *, low: int = FRAME_MIN_BYTES, high: int) -> None:
+    """Raise `ProtocolError` for a length that no frame has, in the words of its likely cause."""
+    if low <= length <= high:
+        return
+    if length >> 16 == TLS_HANDSHAKE:
+        raise ProtocolError(
+            "it begins a TLS handshake, and this port has no TLS: let it take another port, or set "
+            "its security.protocol to one without SSL"
+        )
+    raise ProtocolError(f"a frame length of {length} is not between {low} and {high}")
+
+
 class FrameReader:
     """A reader that cuts a stream into frames.
 
@@ -128,15 +140,7 @@ class FrameReader:
             return None
         length: int = _LENGTH.unpack_from(self._view, self._start)[0]
         if not FRAME_MIN_BYTES <= length <= self.max_frame_bytes:
-            if length >> 16 == TLS_HANDSHAKE:
-                raise ProtocolError(
-                    "it begins a TLS handshake, and this port has no TLS: let it take another "
-                    "port, or set its security.protocol=PLAINTEXT"
-                )
-            raise ProtocolError(
-                f"a frame length of {length} is not between {FRAME_MIN_BYTES} "
-                f"and {self.max_frame_bytes}"
-            )
+            check_frame_length(length, high=self.max_frame_bytes)
         return length + LENGTH_BYTES
 
     def _make_room(self) -> None:

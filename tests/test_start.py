@@ -48,7 +48,7 @@ STARTS: Final = {
             *(*CLIENT_PARTS, *RARE, "odradek.broker.inspect", "odradek.broker.reference"),
             *("odradek.broker.api.produce", "odradek.protocol.apis.group"),
         ),
-        modules_max=314,
+        modules_max=326,
     ),
     "odradek ping": Start(
         program=COMMAND.format("ping"),

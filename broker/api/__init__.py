@@ -53,6 +53,7 @@ MODULES: Final = (
     "quotas",
     "reassignments",
     "replica_fetch",
+    "sasl",
     "security",
     "topic_partitions",
     "topics",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.cluster.requested import RequestedElections
     from odradek.broker.cluster.requested_moves import RequestedMoves
     from odradek.broker.cluster.topics import ClusterTopics
+    from odradek.broker.cluster.users import ClusterUsers
     from odradek.broker.config.broker import BrokerConfig
     from odradek.broker.config.live import LiveConfig
     from odradek.broker.environment.env import Clock
@@ -62,6 +63,7 @@ class Core:
     fetch_sessions: FetchSessions
     backup_points: BackupPoints
     acls: ClusterAcls
+    users: ClusterUsers
     authorizer: Authorizer
     quotas: ClientQuotas
     reached: Callable[[str], None]

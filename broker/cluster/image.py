@@ -11,6 +11,7 @@ from uuid import UUID
 from odradek.broker.config.topic import is_marked_internal
 from odradek.broker.quotas.entities import NO_QUOTAS, QuotaTable
 from odradek.broker.security.acl_table import NO_ACLS, AclTable
+from odradek.broker.security.scram_users import NO_USERS, Users
 from odradek.late import dataclass
 from odradek.protocol.state_topics import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
@@ -51,6 +52,8 @@ class BrokerImage:
     """False for a broker of a version that would not enforce them."""
     knows_quotas: bool = False
     """The same for quotas."""
+    knows_users: bool = False
+    """False for a broker of a version without SCRAM."""
     rack: str | None = None
     """`broker.rack`: where the broker stands. Replicas are spread over racks."""
     listeners: tuple[Endpoint, ...] = ()
@@ -149,6 +152,10 @@ class ClusterImage:
     """Settings of consumer groups that have their own, by the groups' ids."""
     acls: AclTable = NO_ACLS
     quotas: QuotaTable = NO_QUOTAS
+    users: Users = field(default_factory=lambda: NO_USERS, repr=False)
+    """The users that have SCRAM credentials."""
+    cluster_secret: bytes = field(default=b"", repr=False)
+    """The secret of false salts (`scram_users.py`); empty before a broker has made it."""
     _brokers_by_id: Mapping[int, BrokerImage] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -178,6 +185,12 @@ class ClusterImage:
         """The ids of brokers, those that are away included, that would not enforce a quota."""
         everyone = (*self.brokers, *self.away)
         return sorted({broker.node_id for broker in everyone if not broker.knows_quotas})
+
+    @property
+    def without_users(self) -> list[int]:
+        """The ids of brokers, those that are away included, that know no users."""
+        everyone = (*self.brokers, *self.away)
+        return sorted({broker.node_id for broker in everyone if not broker.knows_users})
 
     def broker(self, node_id: int) -> BrokerImage | None:
         """Return a registered broker; None if there is none of that id."""

@@ -40,6 +40,7 @@ from odradek.broker.cluster.store import (
     read_partition,
     read_topic,
 )
+from odradek.broker.cluster.user_keys import SECRETS, USERS, UsersBuilder
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.environment.env import (
     Compacted,
@@ -83,6 +84,7 @@ class ImageBuilder:
         self._group_configs: dict[str, Mapping[str, str]] = {}
         self._acls = AclsBuilder()
         self._quotas = QuotasBuilder()
+        self._users = UsersBuilder()
         self._unreadable: dict[str, dict[str, None]] = {}
         """The keys of a topic whose values cannot be read."""
 
@@ -136,6 +138,8 @@ class ImageBuilder:
             self._acls.put(key, stored)
         elif key.startswith(QUOTAS):
             self._quotas.put(key, stored)
+        elif key.startswith((USERS, SECRETS)):
+            self._users.put(key, stored)
         elif key == CONTROLLER:
             self._controller = (
                 None if stored is None else (read_id(key, stored), stored.create_revision)
@@ -181,6 +185,8 @@ class ImageBuilder:
             group_configs=dict(self._group_configs),
             acls=self._acls.table,
             quotas=self._quotas.table,
+            users=self._users.users,
+            cluster_secret=self._users.secret,
         )
         return image.with_changes(changed)
 

@@ -16,6 +16,8 @@
     /logs/NODE/TOPIC_ID {"partitions": [...]}: the logs that a broker has made (`made_logs.py`)
     /acls/TYPE/PATTERN/NAME/  the entries of access control of a resource pattern (`acl_keys.py`)
     /quotas/TYPE/NAME/  {KIND: VALUE}: quotas of users, client ids, addresses (`quota_keys.py`)
+    /users/NAME/        the SCRAM credentials of a user (`user_keys.py`)
+    /secrets/cluster    the secret of which the salts of users that do not exist are made
     /ids/producer       the first producer id of the next block (written by `txn.producer_ids`)
 
 The keys of brokers and of the controller are under the lease of the broker that wrote them: they
@@ -240,6 +242,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "groups": broker.has_transaction_groups,
             "acls": broker.knows_acls,
             "quotas": broker.knows_quotas,
+            "users": broker.knows_users,
             **({} if broker.rack is None else {"rack": broker.rack}),
             "listeners": [[each.name, each.host, each.port] for each in broker.listeners],
         }
@@ -263,6 +266,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
             has_transaction_groups=bool(fields.get("groups", False)),
             knows_acls=bool(fields.get("acls", False)),
             knows_quotas=bool(fields.get("quotas", False)),
+            knows_users=bool(fields.get("users", False)),
             rack=_text(fields["rack"]) if "rack" in fields else None,
             listeners=tuple(
                 Endpoint(name=_text(name), host=_text(host), port=_int32(port))

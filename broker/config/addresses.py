@@ -1,8 +1,7 @@
 """The listeners of a broker: where it listens, and which addresses it returns to clients.
 
 A listener has a name, an address to listen on, and an address that clients of this listener are
-sent to. Each name has a security protocol: PLAINTEXT, or SSL, which is TLS. Those of SASL have
-their place in `BUILT`.
+sent to. Each name has a security protocol: with TLS or without, and with SASL or without.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,11 +14,13 @@ from odradek.late import dataclass
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
-PROTOCOLS: Final = (PLAINTEXT, SSL, "SASL_PLAINTEXT", "SASL_SSL")
-BUILT: Final = (PLAINTEXT, SSL)
-"""The security protocols that listeners of this version can have."""
-WITH_TLS: Final = (SSL, "SASL_SSL")
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
+PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
+WITH_TLS: Final = (SSL, SASL_SSL)
 """Those whose connections begin with a TLS handshake."""
+WITH_SASL: Final = (SASL_PLAINTEXT, SASL_SSL)
+"""Those whose clients authenticate by SASL."""
 ALL_ADDRESSES: Final = "::"
 """The host of a listener that serves every address of the machine, IPv4 and IPv6, as in Java."""
 NOWHERE: Final = ("", 0)
@@ -49,8 +50,8 @@ class AddressSettings(TlsSettings):
     listener_security_protocol_map: str = string(
         ",".join(f"{name}:{name}" for name in PROTOCOLS),
         about=(
-            "The security protocol of each listener, NAME:PROTOCOL, separated by commas. PLAINTEXT "
-            "and SSL, which is TLS, are there; SASL is not yet."
+            "The security protocol of each listener, NAME:PROTOCOL, separated by commas. They are "
+            "PLAINTEXT, SSL (which is TLS), SASL_PLAINTEXT and SASL_SSL."
         ),
     )
     inter_broker_listener_name: str = string(
@@ -88,6 +89,10 @@ class Listener:
     @property
     def has_tls(self) -> bool:
         return self.protocol in WITH_TLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.protocol in WITH_SASL
 
 
 def listeners_of(
@@ -194,7 +199,7 @@ def _named(
 def _protocols(text: str, names: Collection[str]) -> dict[str, str]:
     """Return the security protocol of each name.
 
-    Raises `ConfigError` for a listener whose security protocol is unknown or not served.
+    Raises `ConfigError` for a listener whose security protocol is unknown.
     """
     protocols = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -211,8 +216,6 @@ def _protocols(text: str, names: Collection[str]) -> dict[str, str]:
                 f"No security protocol defined for listener {shortened(name)}: add "
                 f"{shortened(name)}:PLAINTEXT to listener.security.protocol.map."
             )
-        if protocols[name] not in BUILT:
-            raise ConfigError(f"Listener {name} is {protocols[name]}, which is not built yet.")
     return protocols
 
 
@@ -253,3 +256,20 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 def printed(host: str, port: int) -> str:
     """Return `HOST:PORT`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def connections_by_address(text: str) -> dict[str, int]:
+    """Return the counts of `max.connections.per.ip.overrides`. Raises `ConfigError`."""
+    from ipaddress import ip_address
+
+    counts = {}
+    for part in filter(None, text.split(",")):
+        address, _, count = part.rpartition(":")
+        try:
+            counts[str(ip_address(address.strip().strip("[]")))] = int(count)
+        except ValueError:
+            raise ConfigError(
+                "max.connections.per.ip.overrides is ADDRESS:COUNT, with an address in numbers, "
+                f"not {shortened(part)!r}."
+            ) from None
+    return counts

@@ -337,6 +337,25 @@ class BrokerConfig(QuotaSettings):
             " served from the machine itself, so that nobody is locked out."
         ),
     )
+    max_connections_per_ip: int = int32(
+        2**31 - 1,
+        low=0,
+        about="The most connections of one address at once, authenticated or not.",
+    )
+    max_connections_per_ip_overrides: str = words(
+        "",
+        may_be_empty=True,
+        about="Addresses that have another bound than `max.connections.per.ip`, as ADDRESS:COUNT.",
+    )
+    connection_failed_authentication_delay_ms: int = int32(
+        100,
+        low=0,
+        high=MINUTE_MS,
+        about=(
+            "The time between a wrong password and its answer. The connection is closed a tenth of "
+            "a second after the answer, so that the client can read it."
+        ),
+    )
     queued_max_request_bytes: int = int64(
         256 * MIB,
         low=1,
@@ -474,6 +493,7 @@ def value_of(config: BrokerConfig, name: str) -> Value:
     """Return the value of the setting with Kafka's name `name`."""
     own = split_listener_name(name)
     if own is not None:
-        return config.of_listener(*own)
+        given = config.own_of_listeners.get(name)  # it may be that of a mechanism
+        return config.of_listener(*own) if given is None else given
     value: Value = getattr(config, name.replace(".", "_"))
     return value

@@ -1,10 +1,15 @@
-"""The broker's settings of TLS. Each may be given for one listener: `listener.name.<name>.`."""
+"""The broker's settings of TLS, and how one listener has settings of its own.
+
+Each setting of TLS, and each of SASL (`sasl.py`), may be given for one listener:
+`listener.name.<name>.<setting>`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
 from odradek.broker.config.records import RecordSettings
+from odradek.broker.config.sasl import MECHANISMS, OF_MECHANISMS, SaslSettings
 from odradek.broker.config.settings import (
     Setting,
     Value,
@@ -24,7 +29,7 @@ BY_CONTENT: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TlsSettings(RecordSettings):
+class TlsSettings(SaslSettings):
     """A part of `BrokerConfig`."""
 
     own_of_listeners: Mapping[str, Value] = field(default_factory=dict, repr=False)
@@ -33,10 +38,15 @@ class TlsSettings(RecordSettings):
     """Where a setting was given, by the name that it has there: a file and a line."""
 
     def of_listener(self, listener: str, setting: str) -> Value:
-        """Return the value of a setting of TLS for a listener."""
+        """Return the value of a setting of TLS or SASL for a listener."""
         own = self.own_of_listeners.get(own_name(listener, setting))
         value: Value = getattr(self, setting.replace(".", "_"))
         return value if own is None else own
+
+    def of_mechanism(self, listener: str, mechanism: str, setting: str) -> Value:
+        """Return the value of a setting of SASL for a mechanism of a listener."""
+        own = self.own_of_listeners.get(own_name(listener, f"{mechanism.lower()}.{setting}"))
+        return self.of_listener(listener, setting) if own is None else own
 
     def name_given(self, listener: str, setting: str) -> str:
         """Return the name under which the value of `of_listener` was given."""
@@ -117,8 +127,7 @@ class TlsSettings(RecordSettings):
 
 
 OF_LISTENERS: Final = settings_of(TlsSettings).keys() - settings_of(RecordSettings).keys()
-"""The settings that a listener may have for itself. Those of SASL belong here, too."""
-
+"""The settings that a listener may have for itself."""
 
 LIVE: Final = frozenset(
     {
@@ -145,16 +154,23 @@ def own_name(listener: str, setting: str) -> str:
 def split_listener_name(name: str) -> tuple[str, str] | None:
     """Return the listener and the setting of `listener.name.<listener>.<setting>`.
 
-    None for any other name, and for a setting that a listener cannot have for itself.
+    The setting may be that of a mechanism: `<mechanism>.<setting>` stands for it then. None for any
+    other name, and for a setting that a listener cannot have for itself.
     """
     if not name.startswith(PREFIX):
         return None
     listener, _, setting = name.removeprefix(PREFIX).partition(".")
-    return (listener, setting) if listener and setting in OF_LISTENERS else None
+    if not listener:
+        return None
+    if setting in OF_LISTENERS:
+        return listener, setting
+    mechanism, _, inner = setting.partition(".")
+    is_one = mechanism.upper() in MECHANISMS and mechanism.islower()
+    return (listener, inner) if is_one and inner in OF_MECHANISMS else None
 
 
 def tls_last(settings: dict[str, Setting]) -> dict[str, Setting]:
-    """Return settings in the order of the reference: those of TLS after all others."""
+    """Return settings in the order of the reference: those of SASL and TLS after all others."""
     tls = settings_of(TlsSettings)
     own = {name: it for name, it in tls.items() if name in OF_LISTENERS}
     return {**{name: it for name, it in settings.items() if name not in own}, **own}

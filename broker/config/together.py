@@ -3,6 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Final
 
+from odradek.broker.config.addresses import connections_by_address
 from odradek.broker.config.settings import ConfigError, shortened
 from odradek.broker.security.principal import parse_principals
 
@@ -38,6 +39,7 @@ def check_together(config: "BrokerConfig") -> None:
             "a request of that size would never be read."
         )
     _check_etcd(config)
+    connections_by_address(config.max_connections_per_ip_overrides)
     try:
         parse_principals(config.super_users)
     except ValueError as error:

@@ -28,8 +28,8 @@ are in [configuration.md](configuration.md).
 
 ## Missing
 
-- SASL. Of several brokers: unclean elections without a
-  person, fetches from the nearest replica ([cluster.md](cluster.md#missing)).
+- GSSAPI and delegation tokens. Of several brokers: unclean elections without a person, fetches from
+  the nearest replica ([cluster.md](cluster.md#missing)).
 - Several certificates of one listener (SNI), keystores in Java's own form (JKS), versions of TLS
   before 1.2.
 - Share groups and streams groups.

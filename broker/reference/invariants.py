@@ -30,6 +30,7 @@ GROUPS: Final = {
     "disk": "Logs on disk",
     "files": "Files that were damaged, exchanged or put back",
     "settings": "Settings",
+    "authentication": "Authentication",
     "authorization": "Authorization",
     "bounds": "Bounds",
     "client": "Client",

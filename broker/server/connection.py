@@ -33,16 +33,16 @@ import math
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from odradek.broker.api.context import Allowance, Core, Deferred, Handler, RequestContext
 from odradek.broker.api.late_table import Apis
-from odradek.broker.environment.env import Connection, Offload, OtherEnd, inline
+from odradek.broker.environment.env import Buffer, Connection, Offload, OtherEnd, inline
 from odradek.broker.quotas.throttle import Throttle
 from odradek.broker.security.access import Access
-from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.security.principal import Principal
 from odradek.broker.server.answer_sender import AnswerSender
 from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.failures import (
@@ -53,14 +53,18 @@ from odradek.broker.server.failures import (
     let_go,
     raised_at,
 )
+from odradek.broker.server.known_client import UNKNOWN, KnownClient
 from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory, Share
 from odradek.broker.server.messages import Messages
 from odradek.broker.server.pending import PendingAnswer
 from odradek.broker.server.receiver import Receiver
 from odradek.broker.txn.presence import Seat
-from odradek.protocol.connection import Request, ServerProtocol
+from odradek.protocol.connection import LENGTH_BYTES, Request, ServerProtocol
 from odradek.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from odradek.broker.server.sasl_session import SaslSession
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -87,7 +91,7 @@ class ClientConnection(Allowance):
         handlers: Mapping[int, Handler],
         limits: Limits,
         memory: Memory,
-        principal: Principal = ANONYMOUS,
+        client: KnownClient = UNKNOWN,
         listener: str | None = None,
         apis: Apis,
         seat: Seat | None = None,
@@ -95,7 +99,7 @@ class ClientConnection(Allowance):
         serves_brokers: bool = False,
         lane: Lane | None = None,
     ) -> None:
-        """`principal` is who the client is, `seat` counts its producers (`txn/presence.py`).
+        """`client` is who asks, `seat` counts its producers (`txn/presence.py`).
 
         `lane` takes the requests that it knows, without the reader.
         """
@@ -111,10 +115,11 @@ class ClientConnection(Allowance):
             ServerProtocol(apis), memory, self._share, offload, self._throttle
         )
         self._seat = seat
+        self._session = client.session
         self._context = RequestContext.of_connection(
             core,
             stream.peer,
-            principal,
+            client.principal,
             listener=listener,
             is_from_broker=serves_brokers,
             is_local=stream.is_local,
@@ -134,6 +139,7 @@ class ClientConnection(Allowance):
             pending=self._pending,
             lane=lane,
             asking=self,
+            session=client.session,
         )
         self._reserved_bytes = 0
         self._steps = 0
@@ -330,7 +336,10 @@ class ClientConnection(Allowance):
                 # answer to those that wait, which other connections have no room for.
                 while self._pending and not self._memory.left_bytes:
                     await self._share.wait_changed()
-                await self._serve(frame)
+                if self._session is not None and self._session.takes(frame):
+                    await self._authenticate_again(frame, self._session)
+                else:
+                    await self._serve(frame)
             elif not await self._receiver.receive():
                 self._was_closed_by_client = not self._is_stopping
                 return
@@ -345,6 +354,23 @@ class ClientConnection(Allowance):
         self._receiver.is_waiting = True  # `stop` ends this wait, too
         await self._throttle.wait()
         self._receiver.is_waiting = False
+
+    async def _authenticate_again(self, frame: memoryview, session: "SaslSession") -> None:
+        """Answer a request by which the client renews its session. Raises ProtocolError."""
+        await self._pending.all_sent()
+        reply = await session.reply(frame)
+        size_bytes = len(frame) + LENGTH_BYTES
+
+        async def send(parts: list[Buffer]) -> None:
+            self._share.hold(sum(map(len, parts)))
+            await self._sender.send(parts, size_bytes)
+
+        if reply.refused:
+            from odradek.broker.server.sasl_stage import send_refusal
+
+            await send_refusal(reply, send, session.failure_seconds)
+            raise ProtocolError(reply.refused)
+        await send(reply.parts)
 
     async def _serve(self, frame: memoryview) -> None:
         size_bytes = len(frame) + 4

@@ -1,19 +1,34 @@
 """Connections whose client is not known yet: they are few, and none stays for long.
 
-Before its handshake a connection has no place among those of clients (`max.connections`), and no
-memory for requests. It has `HANDSHAKE_SECONDS`, which bytes do not renew: a client that sends one
-byte a second is not better than one that sends none. If there are too many, the oldest goes, which
-is a silent one: an honest client has agreed after some milliseconds. SASL, which comes after TLS,
-belongs into the same time.
+Before it has authenticated a connection has no place among those of clients (`max.connections`),
+and no memory for requests. TLS and SASL together have `HANDSHAKE_SECONDS`, which bytes do not
+renew: a client that sends one byte a second is not better than one that sends none. If there are
+too many, the oldest goes, which is a silent one: an honest client has agreed after some
+milliseconds.
 """
 
 import logging
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from odradek.broker.environment.env import Connection, HandshakeFailed, TlsContext
-from odradek.broker.security.principal import Principal
+from odradek.broker.api.context import RequestContext
+from odradek.broker.environment.env import Connection, HandshakeFailed
+from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.server.failures import raised_at
+from odradek.broker.server.known_client import (
+    UNKNOWN,
+    Gone,
+    KnownClient,
+    ListenerSecurity,
+    NotAuthenticated,
+)
+from odradek.broker.server.memory import Account
+from odradek.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from odradek.broker.server.listener_sasl import ListenerSasl
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -21,29 +36,20 @@ HANDSHAKE_SECONDS: Final = 10.0
 PLACES_MAX: Final = 1_000
 PART_OF_CONNECTIONS: Final = 4
 """The part of the places of connections that handshakes may have beside them: a quarter."""
-
-
-class ServedTls(Protocol):
-    """The TLS of a listener."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def current(self) -> TlsContext: ...
-
-    def principal_of(self, certificate: bytes | None) -> Principal:
-        """Return the principal of a client by its certificate. Raises `HandshakeFailed`."""
+MEMORY_BYTES: Final = 4 * 1024 * 1024
+"""The memory for the larger requests of all clients that have not authenticated."""
+TOO_LATE: Final = "took too long, or too many others are under way"
 
 
 class Handshakes:
-    """The handshakes under way."""
+    """The handshakes and authentications under way."""
 
     def __init__(self, connections_max: int, level: int = logging.INFO) -> None:
         """`level` is that of the log line about a connection that is closed."""
         self._level = level
         self._places = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
         self._scopes: dict[trio.CancelScope, None] = {}
+        self.memory = Account(MEMORY_BYTES)
 
     @property
     def count(self) -> int:
@@ -54,33 +60,79 @@ class Handshakes:
         for scope in self._scopes:
             scope.cancel()
 
-    async def principal_of(self, stream: Connection, tls: ServedTls) -> Principal | None:
-        """Agree on TLS. Return the client's principal, None if the connection is to be closed."""
+    async def know(
+        self,
+        stream: Connection,
+        security: ListenerSecurity,
+        context_of: Callable[[Principal], RequestContext],
+    ) -> KnownClient | None:
+        """Agree on TLS, and let the client authenticate. None: the connection is to be closed.
+
+        `context_of` returns the context of the client's requests.
+        """
+        if security.tls is None and security.sasl is None:
+            return UNKNOWN
         if len(self._scopes) >= self._places:
             next(iter(self._scopes)).cancel()
         scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
         self._scopes[scope] = None
-        why = "its TLS handshake took too long, or too many others are under way"
-        cause = "handshake"
+        step = "TLS handshake" if security.tls is not None else "authentication"
         try:
             with scope:
-                await stream.handshake()
-                return tls.principal_of(stream.peer_certificate)
-        except HandshakeFailed as error:
+                principal = ANONYMOUS
+                if security.tls is not None:
+                    await stream.handshake()
+                    if security.sasl is None:
+                        principal = security.tls.principal_of(stream.peer_certificate)
+                    step = "authentication"
+                if security.sasl is None:
+                    return KnownClient(principal=principal)
+                return await self._authenticate(stream, security.sasl, context_of(ANONYMOUS), scope)
+            why, cause = f"its {step} {TOO_LATE}", step
+        except (HandshakeFailed, NotAuthenticated) as error:
             why = str(error)
-            cause = f"{why.partition('(')[0]}"
+            cause = why.partition("(" if step == "TLS handshake" else ":")[0]
+        except ProtocolError as error:
+            why, cause = str(error), raised_at(error)
+        except (Gone, trio.BrokenResourceError):
+            LOGGER.debug("the client at %s has gone before it had authenticated", stream.peer)
+            return None
         except Exception:
             # Of one connection, as in `connection.py`: the listener and its other clients go on.
             LOGGER.exception("a bug in the broker: the handshake of %s failed", stream.peer)
-            why = "of that error"
+            why = cause = "of that error"
         finally:
             del self._scopes[scope]
         LOGGER.log(
             self._level,
             "connection of %s to listener %s closed: %s",
             stream.peer,
-            tls.name,
+            security.shown_name,
             why,
             extra={"cause": cause},
         )
         return None
+
+    async def _authenticate(
+        self,
+        stream: Connection,
+        sasl: "ListenerSasl",
+        context: RequestContext,
+        scope: trio.CancelScope,
+    ) -> KnownClient:
+        # A broker without listeners of SASL imports nothing of it.
+        from odradek.broker.server import sasl_stage
+        from odradek.broker.server.sasl_dialog import SaslDialog
+        from odradek.broker.server.sasl_session import SaslSession
+
+        authenticated = await sasl_stage.authenticate(
+            stream,
+            SaslDialog(sasl, context),
+            memory=self.memory,
+            failure_seconds=sasl.failure_seconds,
+            scope=scope,
+        )
+        return KnownClient(
+            principal=authenticated.principal,
+            session=SaslSession(sasl, authenticated, context),
+        )

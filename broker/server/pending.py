@@ -60,6 +60,11 @@ class PendingAnswers:
         while self.is_full:
             await self._reader.park()
 
+    async def all_sent(self) -> None:
+        """Return when no answer is pending."""
+        while self._queue:
+            await self._reader.park()
+
     def add(self, pending: PendingAnswer) -> int:
         """Put an answer at the end. Return its number for `note_due`, which comes when it is due.
 
@@ -117,7 +122,8 @@ class PendingAnswers:
         """Remove the first answer, which has been sent."""
         self._queue.popleft()
         self._removed += 1
-        if len(self._queue) == ANSWERS_PENDING_MAX - 1:  # with more than these it waits
+        # With more than these it waits, or until there is none.
+        if self._reader and len(self._queue) in (ANSWERS_PENDING_MAX - 1, 0):
             self._reader.unpark()
 
     def discard(self) -> None:

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from odradek.broker.api.context import Core
 from odradek.broker.cluster.image import BrokerImage, Endpoint
 from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.environment.env import Env
 from odradek.broker.security.principal import ANONYMOUS, Principal
-from odradek.broker.server.handshakes import ServedTls
+from odradek.broker.server.known_client import NO_SECURITY, ListenerSecurity
 from odradek.broker.server.server import Server
 from odradek.late import dataclass
 
 if TYPE_CHECKING:
+    from odradek.broker.config.sasl_listeners import SaslOfListener
+    from odradek.broker.server.listener_sasl import ListenerSasl
     from odradek.broker.tls.listener_tls import ListenerTls
 
 Port = tuple[str, int, Callable[[], None]]
@@ -35,6 +39,8 @@ class Address:
     """The port on which other brokers are served; None without any."""
     tls: "Mapping[str, ListenerTls]" = field(default_factory=dict)
     """The TLS of the listeners that have it, by name."""
+    sasl: "Mapping[str, SaslOfListener]" = field(default_factory=dict)
+    """The SASL of the listeners that have it, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +57,46 @@ class Bound:
     client_ports: Sequence[Callable[[], None]]
 
 
+async def _securities_of(
+    env: Env, config: BrokerConfig, address: Address, core: Core
+) -> Mapping[str, ListenerSecurity]:
+    """Return what each listener asks of its clients, by name."""
+    if address.sasl:
+        await core.users.make_secret()
+    return {
+        each.name: ListenerSecurity(
+            name=each.name,
+            tls=address.tls.get(each.name),
+            sasl=_sasl_of(env, config, address.sasl[each.name], core) if each.has_sasl else None,
+        )
+        for each in address.listeners
+    }
+
+
+def _sasl_of(
+    env: Env, config: BrokerConfig, settings: "SaslOfListener", core: Core
+) -> "ListenerSasl":
+    from odradek.broker.server.listener_sasl import ListenerSasl, mechanisms_of
+
+    return ListenerSasl(
+        settings,
+        mechanisms=mechanisms_of(settings, core.users, core.authorizer.check_current),
+        failure_seconds=config.connection_failed_authentication_delay_ms / 1000,
+        clock=env.clock,
+        offload=env.offload,
+    )
+
+
 async def bind_all(
     nursery: trio.Nursery,
+    env: Env,
+    config: BrokerConfig,
+    address: Address,
+    core: Core,
     server: Server,
     peer_server: Server,
-    address: Address,
-    config: BrokerConfig,
 ) -> Bound:
+    securities = await _securities_of(env, config, address, core)
     nursery.start_soon(server.watch)
     listening, client_ports = [], []
     for listener in address.listeners:
@@ -66,8 +105,7 @@ async def bind_all(
             server,
             listener.host,
             listener.port,
-            listener.name,
-            address.tls.get(listener.name),
+            securities[listener.name],
         )
         client_ports.append(open_port)
         listening.append(
@@ -85,8 +123,8 @@ async def bind_all(
         tls = address.tls.get(first.name)
         nursery.start_soon(peer_server.watch)
         _, peer_port, open_port = await nursery.start(
-            *(_listen, peer_server, address.listeners[0].host, address.peer_port, None),
-            None if tls is None else tls.for_brokers(),
+            *(_listen, peer_server, address.listeners[0].host, address.peer_port),
+            NO_SECURITY if tls is None else ListenerSecurity(tls=tls.for_brokers()),
         )
         open_port()
     here = BrokerImage(
@@ -100,6 +138,7 @@ async def bind_all(
         has_transaction_groups=True,
         knows_acls=True,
         knows_quotas=True,
+        knows_users=True,
         rack=config.broker_rack or None,
         listeners=tuple(
             Endpoint(name=each.name, host=each.advertised_host, port=each.advertised_port)
@@ -113,8 +152,7 @@ async def _listen(
     server: Server,
     host: str,
     port: int,
-    listener: str | None,
-    tls: ServedTls | None,
+    security: ListenerSecurity,
     task_status: trio.TaskStatus[Port] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve one listener. Started with the host and port that it has, and what opens it."""
@@ -129,7 +167,7 @@ async def _listen(
         task_status.started((host, port, open_or_explain))
 
     try:
-        await server.serve(host, port, started=started, listener=listener, tls=tls)
+        await server.serve(host, port, started=started, security=security)
     except* OSError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):

@@ -9,7 +9,7 @@ those of a client that has always a part of the next one under way.
 import math
 import struct
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,6 +19,9 @@ from odradek.broker.server.lane import Asking, Lane, Taken
 from odradek.broker.server.memory import Memory, Share
 from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.protocol.connection import FRAME_MIN_BYTES, LENGTH_BYTES, FrameReader
+
+if TYPE_CHECKING:
+    from odradek.broker.server.sasl_session import SaslSession
 
 _LENGTH: Final = struct.Struct(">i")
 RECEIVE_MAX_BYTES: Final = 1024 * 1024
@@ -40,8 +43,9 @@ class Receiver:
         pending: PendingAnswers,
         lane: Lane | None,
         asking: Asking,
+        session: "SaslSession | None" = None,
     ) -> None:
-        """`asking` is the connection, as the lane knows it."""
+        """`asking` is the connection, as the lane knows it, `session` that of its client."""
         self._stream = stream
         self._share = share
         self._memory = memory
@@ -49,6 +53,7 @@ class Receiver:
         self._pending = pending
         self._lane = lane
         self._asking = asking
+        self._session = session
         self._frames = FrameReader(limits.frame_max_bytes)
         self._is_frame_timed = False
         """True once the rest of a frame has its time limit."""
@@ -187,6 +192,9 @@ class Receiver:
     def _may_take(self) -> bool:
         """Return True if the reader would take another request now."""
         if self._is_stopping or self._pending.is_full:
+            return False
+        # invariant authentication 4
+        if self._session is not None and not self._session.is_open:
             return False
         return not self._pending or self._memory.left_bytes > 0
 

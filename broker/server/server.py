@@ -8,17 +8,20 @@ from typing import Final, TypeVar
 import trio
 
 from odradek.broker.api import apis_of
-from odradek.broker.api.context import Core, Handler, host_of
+from odradek.broker.api.context import UNLIMITED, Core, Handler, RequestContext, host_of
 from odradek.broker.cluster.peer_network import no_broker
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Bound, Connection, Network, Offload, inline
 from odradek.broker.environment.turns import Turns
-from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.broker.quotas.throttle import NOT_THROTTLED
+from odradek.broker.security.principal import Principal
 from odradek.broker.server.connection import ClientConnection
 from odradek.broker.server.connection_limits import Limits
-from odradek.broker.server.handshakes import Handshakes, ServedTls
+from odradek.broker.server.handshakes import Handshakes
+from odradek.broker.server.known_client import NO_SECURITY, ListenerSecurity
 from odradek.broker.server.lane import Lane
 from odradek.broker.server.memory import Memory
+from odradek.broker.server.places_of_addresses import PlacesOfAddresses
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.plain_produce import Scan, scan
@@ -94,6 +97,7 @@ class Server:
         )
         self._files_max = connections_max
         self._max_connections = connections_max if serves_brokers else config.max_connections
+        self._addresses = None if serves_brokers else PlacesOfAddresses(config)
         self._connections: dict[int, ClientConnection] = {}
         self._trusted: dict[int, tuple[Principal, str]] = {}
         """The principal and the host of each connection of a broker."""
@@ -117,21 +121,19 @@ class Server:
         port: int,
         *,
         started: Bound,
-        listener: str | None = None,
-        tls: ServedTls | None = None,
+        security: ListenerSecurity = NO_SECURITY,
     ) -> None:
         """Serve a listener until cancelled. `watch` must run meanwhile.
 
-        `listener` is its name, if it has one, and `tls` its TLS. Raises OSError if the broker
-        cannot listen on the address.
+        Raises OSError if the broker cannot listen on the address.
         """
         await self._network.listen(
             host,
             port,
-            partial(self._serve_one, listener=listener, tls=tls),
+            partial(self._serve_one, security=security),
             started=started,
             end_turn=None if self._lane is None else self._lane.end_turn,
-            tls=None if tls is None else tls.current,
+            tls=None if security.tls is None else security.tls.current,
         )
 
     async def drain(self) -> None:
@@ -146,17 +148,23 @@ class Server:
         for connection in list(self._connections.values()):
             connection.abandon()
 
-    async def _serve_one(
-        self, stream: Connection, *, listener: str | None, tls: ServedTls | None
-    ) -> None:
+    async def _serve_one(self, stream: Connection, *, security: ListenerSecurity) -> None:
+        if self._addresses is None:
+            await self._serve_client(stream, security)
+            return
+        with self._addresses.place(stream.peer) as has_place:
+            if has_place:
+                await self._serve_client(stream, security)
+
+    async def _serve_client(self, stream: Connection, security: ListenerSecurity) -> None:
         if await self._is_refused(stream):
             return
-        principal = ANONYMOUS
-        if tls is not None:
-            found = await self._handshakes.principal_of(stream, tls)
-            if found is None:
-                return
-            principal = found
+        client = await self._handshakes.know(
+            stream, security, partial(self._context_of, stream, security)
+        )
+        if client is None:
+            return
+        principal = client.principal
         if self._is_broker is not None and not self._is_broker(principal, host_of(stream.peer)):
             LOGGER.warning(NO_BROKER, stream.peer, no_broker(principal), extra={"cause": NO_BROKER})
             return
@@ -178,8 +186,8 @@ class Server:
             handlers=self._handlers,
             limits=self._limits,
             memory=self._memory,
-            principal=principal,
-            listener=listener,
+            client=client,
+            listener=security.name,
             apis=self._apis,
             seat=None if self._presence is None else self._presence.seat(),
             offload=self._offload_one,
@@ -217,6 +225,23 @@ class Server:
         )
         await trio.sleep(seconds)
         return True
+
+    def _context_of(
+        self, stream: Connection, security: ListenerSecurity, principal: Principal
+    ) -> RequestContext:
+        """Return the context of the requests by which a client authenticates."""
+        return RequestContext.of_connection(
+            self._core,
+            stream.peer,
+            principal,
+            listener=security.name,
+            is_local=stream.is_local,
+            is_from_broker=self._serves_brokers,
+            apis=self._apis,
+            seat=None,
+            allowance=UNLIMITED,
+            throttle=NOT_THROTTLED,
+        )
 
     async def _offload_one(self, function: Callable[[], T], /) -> T:
         """Run a function outside the loop, after the functions that already wait."""

@@ -172,9 +172,11 @@ class FakeNetwork:
         self._waiting, self._arrived = trio.open_memory_channel[FakeConnection](100)
         self._count = 0
 
-    def client(self, *, is_local: bool = False) -> FakeClient:
+    def client(self, *, is_local: bool = False, host: str = "") -> FakeClient:
+        """Return a client that has connected, from a host of its own unless `host` names one."""
         self._count += 1
-        connection = FakeConnection(f"192.0.2.{self._count}:40000", is_local=is_local)
+        peer = f"{host or f'192.0.2.{self._count}'}:40000"
+        connection = FakeConnection(peer, is_local=is_local)
         self._waiting.send_nowait(connection)
         return FakeClient(connection)
 

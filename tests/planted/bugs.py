@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.planted.administration import ADMINISTRATION_BUGS
 from tests.planted.asyncio_client import ASYNCIO_BUGS
+from tests.planted.authentication import AUTHENTICATION_BUGS
 from tests.planted.authorization import AUTHORIZATION_BUGS
 from tests.planted.clusters import CLUSTER_BUGS
 from tests.planted.commit_order import COMMIT_ORDER_BUGS
@@ -59,6 +60,7 @@ BUGS: Final = (
     *SERIALIZER_BUGS,
     *SINK_BUGS,
     *FILE_BUGS,
+    *AUTHENTICATION_BUGS,
     *AUTHORIZATION_BUGS,
     *QUOTA_BUGS,
     *TLS_BUGS,

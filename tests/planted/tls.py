@@ -13,7 +13,7 @@ CONNECTION: Final = "tests/broker/environment/test_tls_connection.py::test_"
 TLS_BUGS: Final = (
     Planted(
         bug="a peer is trusted for its port",
-        where="Server._serve_one",
+        where="Server._serve_client",
         old="not self._is_broker(principal, host_of(stream.peer))",
         new="False",
         tests=(f"{PEERS}a_client_with_a_certificate_of_the_same_authority_learns_nothing",),
@@ -37,14 +37,14 @@ TLS_BUGS: Final = (
     ),
     Planted(
         bug="a handshake has no time limit",
-        where="Handshakes.principal_of",
+        where="Handshakes.know",
         old="trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)",
         new="trio.CancelScope(deadline=trio.current_time() + 360 * HANDSHAKE_SECONDS)",
         tests=(f"{HANDSHAKES}bytes_that_trickle_do_not_renew_the_time_limit",),
     ),
     Planted(
         bug="silent clients take all places of handshakes",
-        where="Handshakes.principal_of",
+        where="Handshakes.know",
         old="next(iter(self._scopes)).cancel()",
         new="next(reversed(self._scopes)).cancel()",
         tests=(f"{HANDSHAKES}the_oldest_of_too_many_handshakes_goes",),

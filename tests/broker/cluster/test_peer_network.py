@@ -29,6 +29,7 @@ from odradek.broker.security.acls import (
     ResourcePattern,
 )
 from odradek.broker.security.principal import ANONYMOUS, Principal, parse_principal
+from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.server.server import Server
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
@@ -106,7 +107,8 @@ async def served(side: Side) -> AsyncIterator[BrokerImage]:
         async with trio.open_nursery() as nursery:
 
             async def serve() -> None:
-                await server.serve("127.0.0.1", 0, started=started, tls=side.tls.for_brokers())
+                security = ListenerSecurity(tls=side.tls.for_brokers())
+                await server.serve("127.0.0.1", 0, started=started, security=security)
 
             nursery.start_soon(serve)
             nursery.start_soon(server.watch)

@@ -78,11 +78,6 @@ def test_the_command_line_overrules_the_settings() -> None:
     [
         ({"listeners": "INSIDE://:1"}, "No security protocol defined for listener INSIDE: add"),
         ({"listeners": "A://:1,A://:2"}, "listeners has A twice; each listener has its own name."),
-        ({"listeners": "SASL_SSL://:1"}, "Listener SASL_SSL is SASL_SSL, which is not built yet."),
-        (
-            {"listeners": "A://:1", "listener_security_protocol_map": "A:SASL_SSL"},
-            "Listener A is SASL_SSL, which is not built yet.",
-        ),
         ({"listener_security_protocol_map": "A"}, "is NAME:PROTOCOL, with a protocol of PLAINTEXT"),
         ({"listener_security_protocol_map": "A:TLS"}, "SASL_SSL, not 'A:TLS'."),
         (

@@ -1,8 +1,9 @@
 """A broker in this process whose authoriser is switched on when the test says so."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any, Final
 
 import trio
@@ -10,6 +11,7 @@ import trio
 from odradek.broker.api.context import Core
 from odradek.broker.broker import Address, serve
 from odradek.broker.config.addresses import Listener
+from odradek.broker.config.sasl_listeners import sasl_of
 from odradek.broker.environment.env import Env
 from odradek.broker.security.acls import (
     CLUSTER_NAME,
@@ -31,6 +33,7 @@ from tests.fakes.net import FakeClient, FakeNetwork
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 SECONDS: Final = 60
+PLAIN_LISTENER: Final = Listener(host="127.0.0.1", port=9092)
 
 
 class Asker:
@@ -73,8 +76,8 @@ class Secured:
         self._network = network
         self.core = core
 
-    def connect(self, client_id: str = "c") -> Asker:
-        return Asker(self._network.client(), client_id)
+    def connect(self, client_id: str = "c", host: str = "") -> Asker:
+        return Asker(self._network.client(host=host), client_id)
 
     def switch_on(self) -> None:
         """Let the authoriser count for connections that are opened from now on."""
@@ -115,7 +118,13 @@ class Secured:
 
 
 @asynccontextmanager
-async def secured(network: FakeNetwork | None = None, **properties: str) -> AsyncIterator[Secured]:
+async def secured(
+    network: FakeNetwork | None = None,
+    *,
+    listener: Listener = PLAIN_LISTENER,
+    more: Mapping[str, str] = MappingProxyType({}),
+    **properties: str,
+) -> AsyncIterator[Secured]:
     network = network or FakeNetwork()
     config = {
         "num.partitions": "1",
@@ -125,6 +134,7 @@ async def secured(network: FakeNetwork | None = None, **properties: str) -> Asyn
         "offsets.topic.num.partitions": "1",
         "transaction.state.log.num.partitions": "1",
         **{name.replace("_", "."): value for name, value in properties.items()},
+        **more,
     }
     env = Env(
         clock=FakeClock(),
@@ -134,6 +144,8 @@ async def secured(network: FakeNetwork | None = None, **properties: str) -> Asyn
         rng=random.Random(1),
         offload=in_thread,
     )
+    settings = from_properties(config)
+    sasl = {listener.name: sasl_of(settings, listener.name, no_file)} if listener.has_sasl else {}
     started = trio.Event()
     cores: list[Core] = []
     with trio.fail_after(2 * SECONDS):
@@ -142,9 +154,9 @@ async def secured(network: FakeNetwork | None = None, **properties: str) -> Asyn
             async def run() -> None:
                 await serve(
                     env,
-                    from_properties(config),
+                    settings,
                     directory="/data",
-                    address=Address(listeners=(Listener(host="127.0.0.1", port=9092),)),
+                    address=Address(listeners=(listener,), sasl=sasl),
                     started=lambda _: started.set(),
                     stop=trio.Event(),
                     made=cores.append,
@@ -154,6 +166,10 @@ async def secured(network: FakeNetwork | None = None, **properties: str) -> Asyn
             await started.wait()
             yield Secured(network, cores[0])
             nursery.cancel_scope.cancel()
+
+
+def no_file(path: str) -> str:
+    raise FileNotFoundError(2, "No such file or directory", path)
 
 
 async def in_thread(function: Callable[[], Any]) -> Any:

@@ -10,6 +10,7 @@ import trio.testing
 from odradek.broker.environment.env import HandshakeFailed, nothing_noted
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, Handshakes
+from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.broker.tls.principal_names import NoRule
 from tests.fakes.net import FakeConnection
@@ -28,7 +29,16 @@ class FakeTls:
         return ALICE if certificate else ANONYMOUS
 
 
-TLS = cast(ListenerTls, FakeTls())
+TLS = ListenerSecurity(name="SECURE", tls=cast(ListenerTls, FakeTls()))
+
+
+async def principal_of(handshakes: Handshakes, stream: Any) -> Principal | None:
+    client = await handshakes.know(stream, TLS, no_context)
+    return None if client is None else client.principal
+
+
+def no_context(principal: Principal) -> Any:
+    raise AssertionError(principal)
 
 
 class Slow(FakeConnection):
@@ -62,8 +72,8 @@ class Shows(FakeConnection):
 
 async def test_the_principal_is_that_of_the_certificate() -> None:
     handshakes = Handshakes(100)
-    assert await handshakes.principal_of(Shows(b"alice"), TLS) == ALICE
-    assert await handshakes.principal_of(Shows(None), TLS) == ANONYMOUS
+    assert await principal_of(handshakes, Shows(b"alice")) == ALICE
+    assert await principal_of(handshakes, Shows(None)) == ANONYMOUS
 
 
 @pytest.mark.parametrize(
@@ -77,7 +87,7 @@ async def test_a_refusal_is_one_line_of_the_log(
     stream: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    assert await Handshakes(100).principal_of(stream, TLS) is None
+    assert await principal_of(Handshakes(100), stream) is None
     assert caplog.messages == [f"connection of client:1 to listener SECURE closed: {why}"]
 
 
@@ -87,7 +97,7 @@ async def test_bytes_that_trickle_do_not_renew_the_time_limit(
     caplog.set_level("INFO")
     slow = Slow("client:1")
     began = trio.current_time()
-    assert await Handshakes(100).principal_of(slow, TLS) is None
+    assert await principal_of(Handshakes(100), slow) is None
     assert trio.current_time() - began == HANDSHAKE_SECONDS
     assert slow.bytes_sent >= HANDSHAKE_SECONDS - 1
     assert "its TLS handshake took too long" in caplog.text
@@ -100,7 +110,7 @@ async def test_the_oldest_of_too_many_handshakes_goes(
     ended: list[int] = []
 
     async def connect(number: int) -> None:
-        assert await handshakes.principal_of(Slow("client:1"), TLS) is None
+        assert await principal_of(handshakes, Slow("client:1")) is None
         ended.append(number)
 
     async with trio.open_nursery() as nursery:
@@ -109,7 +119,7 @@ async def test_the_oldest_of_too_many_handshakes_goes(
             await trio.testing.wait_all_tasks_blocked()
             assert handshakes.count <= 10
         assert ended == [0, 1, 2]
-        assert await handshakes.principal_of(Shows(b"alice"), TLS) == ALICE
+        assert await principal_of(handshakes, Shows(b"alice")) == ALICE
         handshakes.end_all()
     assert handshakes.count == 0
 
@@ -118,6 +128,6 @@ async def test_an_error_of_ours_ends_one_connection_and_not_the_listener(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A certificate that the library could not read ended the broker."""
-    assert await Handshakes(100).principal_of(Shows(b"broken"), TLS) is None
+    assert await principal_of(Handshakes(100), Shows(b"broken")) is None
     assert "a bug in the broker: the handshake of client:1 failed" in caplog.text
     assert "no such field" in caplog.text

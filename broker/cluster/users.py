@@ -1,0 +1,169 @@
+"""Users with SCRAM credentials, as a broker changes them in the metadata store.
+
+A change compares the keys that it writes. It is made again from what the store has then if another
+broker was quicker. It is answered when this broker's image has it; the other brokers have it as
+soon as their watch of the store brings it.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import trio
+
+from odradek.broker.cluster.guarded_write import guarded_write
+from odradek.broker.cluster.metadata import RETRY_SECONDS, ClusterMetadata
+from odradek.broker.cluster.user_keys import (
+    CLUSTER_SECRET,
+    SECRET_BYTES,
+    USERS,
+    pack_credentials,
+    pack_secret,
+    read_credentials,
+    user_key,
+)
+from odradek.broker.environment.env import (
+    Compare,
+    MetaStore,
+    OutcomeUnknown,
+    StoreUnreachable,
+    Unreadable,
+)
+from odradek.broker.security.scram_users import ScramCredential, ScramMechanism, Users
+from odradek.late import dataclass
+from odradek.protocol.errors import ErrorCode, KafkaError
+
+ABSENT: Final = 0
+"""The revision of a key that is not there."""
+USERS_MAX: Final = 100_000
+"""The number of users that there may be. Every broker keeps them in memory."""
+KEYS_AT_ONCE: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserChange:
+    """A change of one credential of a user. `credential` of None deletes it."""
+
+    user: str
+    mechanism: ScramMechanism
+    credential: ScramCredential | None
+
+
+class ClusterUsers:
+    """The users of the cluster, and the changes that this broker makes."""
+
+    def __init__(self, store: MetaStore, metadata: ClusterMetadata, rng: random.Random) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._rng = rng
+
+    @property
+    def users(self) -> Users:
+        return self._metadata.newest_image.users
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of false salts; empty until `make_secret` has made it."""
+        return self._metadata.newest_image.cluster_secret
+
+    def new_nonce(self) -> str:
+        return f"{self._rng.getrandbits(160):x}"
+
+    async def make_secret(self) -> None:
+        """Make the secret of the cluster, unless there is one. Waits while the store is away."""
+        while True:
+            try:
+                found, _ = await self._store.range(CLUSTER_SECRET)
+                if CLUSTER_SECRET in found:
+                    return
+                new = self._rng.getrandbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
+                await self._store.txn(
+                    [Compare(key=CLUSTER_SECRET, mod_revision=ABSENT)],
+                    {CLUSTER_SECRET: pack_secret(new)},
+                )
+            except (StoreUnreachable, OutcomeUnknown):
+                await trio.sleep(RETRY_SECONDS)
+
+    async def alter(self, changes: Sequence[UserChange]) -> dict[str, KafkaError]:
+        """Make changes, and return the errors of users whose changes were not made.
+
+        They count on return, on this broker. Raises KafkaError: a broker does not know users, there
+        would be too many, or the store refuses.
+        """
+        self._check_all_know()
+        errors: dict[str, KafkaError] = {}
+        with self._metadata.shielded():
+            left = list(changes)
+            while left:
+                some, left = left[:KEYS_AT_ONCE], left[KEYS_AT_ONCE:]
+                await self._alter_some(some, errors)
+        return errors
+
+    async def _alter_some(
+        self, changes: Sequence[UserChange], errors: dict[str, KafkaError]
+    ) -> None:
+        while True:
+            found, revision = await self._store.range(USERS)
+            puts: dict[str, bytes | None] = {}
+            compares = []
+            for change in changes:
+                key = user_key(change.user)
+                stored = found.get(key)
+                try:
+                    before = {} if stored is None else read_credentials(key, stored)
+                except Unreadable as error:
+                    if change.credential is None:
+                        before = {change.mechanism: _UNREADABLE}  # it may be deleted
+                    else:
+                        errors[change.user] = error
+                        continue
+                if change.credential is None and change.mechanism not in before:
+                    errors[change.user] = KafkaError(
+                        ErrorCode.RESOURCE_NOT_FOUND,
+                        "Attempt to delete a user credential that does not exist",
+                    )
+                    continue
+                after = _with_change(before, change)
+                puts[key] = pack_credentials(after) if after else None
+                at = ABSENT if stored is None else stored.mod_revision
+                compares.append(Compare(key=key, mod_revision=at))
+            _check_number(len(found), puts)
+            if puts:
+                is_written, at = await guarded_write(self._store, compares, puts)
+                revision = max(revision, at)
+                if not is_written:
+                    continue
+            await self._metadata.wait_reached(revision)
+            return
+
+    def _check_all_know(self) -> None:
+        """Raise KafkaError while a broker of the cluster would not know a user."""
+        unaware = self._metadata.image.without_users
+        if unaware:
+            shown = ", ".join(map(str, unaware[:10]))
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"The brokers {shown} are of a version that does not know users. Upgrade them, "
+                "or have those that are gone for good forgotten.",
+            )
+
+
+_UNREADABLE: Final = ScramCredential(salt=b"", stored_key=b"", server_key=b"", iterations=0)
+"""Stands for what cannot be read of a user that is deleted."""
+
+
+def _with_change(
+    before: Mapping[ScramMechanism, ScramCredential], change: UserChange
+) -> dict[ScramMechanism, ScramCredential]:
+    after = {each: it for each, it in before.items() if each is not change.mechanism}
+    if change.credential is not None:
+        after[change.mechanism] = change.credential
+    return after
+
+
+def _check_number(count: int, puts: Mapping[str, bytes | None]) -> None:
+    if count + len(puts) > USERS_MAX and any(puts.values()):
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"There are {count} users, and the most are {USERS_MAX}.",
+        )

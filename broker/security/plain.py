@@ -1,0 +1,155 @@
+"""The mechanism PLAIN (RFC 4616): the client sends its name and its password.
+
+The users are given in the configuration, with their passwords, or in a file that has only what
+scrypt makes of a password. If there is such a file, each attempt costs one scrypt, whoever it is
+for: the time does not tell who exists.
+"""
+
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error
+from collections.abc import Mapping
+from typing import Final
+
+from odradek.broker.security.mechanism import Answer, Costly, Rejection, ServerExchange, Success
+from odradek.broker.security.principal import USER, Principal
+from odradek.late import dataclass
+
+TOKENS: Final = 3
+TOKENS_MAX: Final = 4
+"""The number of parts of a token that are looked for, as in Kafka."""
+WRONG: Final = "Authentication failed: Invalid username or password"
+OTHER_NAME: Final = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+SCRYPT: Final = "$scrypt$"
+COST: Final = 15
+"""The logarithm of scrypt's N in new hashes: 32 MiB, and a tenth of a second."""
+COST_MAX: Final = 18
+BLOCKS: Final = 8
+SALT_BYTES: Final = 16
+HASH_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordHash:
+    """The scrypt of a password, with its parameters."""
+
+    cost: int
+    salt: bytes
+    hash: bytes
+
+    def is_of(self, password: str) -> bool:
+        """Return True if it is that of a password. It takes long."""
+        return hmac.compare_digest(_scrypt(password, self.cost, self.salt), self.hash)
+
+    def __str__(self) -> str:
+        salt, made = (b64encode(each).decode() for each in (self.salt, self.hash))
+        return f"{SCRYPT}ln={self.cost},r={BLOCKS},p=1${salt}${made}"
+
+
+NO_HASH: Final = PasswordHash(cost=COST, salt=bytes(SALT_BYTES), hash=bytes(HASH_BYTES))
+"""The hash of a user that does not exist. No password is known that has it."""
+
+
+def hash_password(password: str, salt: bytes) -> PasswordHash:
+    """Return the hash to keep of a password. It takes long."""
+    return PasswordHash(cost=COST, salt=salt, hash=_scrypt(password, COST, salt))
+
+
+def parse_hash(text: str) -> PasswordHash:
+    """Return the hash that `str` has written. Raises ValueError, without a part of it."""
+    try:
+        nothing, kind, parameters, salt, made = text.split("$")
+        names = dict(each.split("=") for each in parameters.split(","))
+        found = PasswordHash(
+            cost=int(names["ln"]),
+            salt=b64decode(salt, validate=True),
+            hash=b64decode(made, validate=True),
+        )
+    except (KeyError, Error, ValueError):
+        raise ValueError("it is no hash that odradek user hash prints") from None
+    is_ours = (nothing, kind, names.get("r"), names.get("p")) == ("", "scrypt", str(BLOCKS), "1")
+    if not is_ours or not 1 <= found.cost <= COST_MAX or len(found.hash) != HASH_BYTES:
+        raise ValueError("its parameters are none that this broker uses")
+    return found
+
+
+def _scrypt(password: str, cost: int, salt: bytes) -> bytes:
+    return hashlib.scrypt(
+        password.encode(),
+        salt=salt,
+        n=1 << cost,
+        r=BLOCKS,
+        p=1,
+        maxmem=2 * 128 * BLOCKS << cost,
+        dklen=HASH_BYTES,
+    )
+
+
+class Plain:
+    """The users of PLAIN of one listener."""
+
+    name: Final = "PLAIN"
+
+    def __init__(
+        self, passwords: Mapping[str, str], hashes: Mapping[str, PasswordHash] | None = None
+    ) -> None:
+        """`hashes` is None if there is no file with hashes."""
+        self._passwords = passwords
+        self._hashes = hashes
+
+    def begin(self) -> ServerExchange:
+        return _PlainExchange(self)
+
+    def check(self, name: str, password: str, acts_for: str) -> Answer:
+        """Return whether a user has a password, or the function that finds it out."""
+        is_right = _is_same(self._passwords.get(name, ""), password) and name in self._passwords
+        if self._hashes is None:
+            return _plain_result(name, acts_for, is_right)
+        kept = self._hashes.get(name, NO_HASH)
+
+        def compare() -> Success | Rejection:
+            return _plain_result(name, acts_for, kept.is_of(password) or is_right)
+
+        return Costly(compare)
+
+
+class _PlainExchange:
+    """One token of a client, and its answer."""
+
+    def __init__(self, users: Plain) -> None:
+        self._users = users
+
+    def answer(self, token: bytes) -> Answer:
+        tokens = token.decode(errors="replace").split("\0", TOKENS_MAX - 1)
+        if len(tokens) != TOKENS:
+            words = f"Invalid SASL/PLAIN response: expected {TOKENS} tokens, got {len(tokens)}"
+            return Rejection(words=words, cause="its token is not one of PLAIN")
+        acts_for, name, password = tokens
+        if not name:
+            return _failed("username not specified")
+        if not password:
+            return _failed("password not specified")
+        return self._users.check(name, password, acts_for)
+
+
+def _plain_result(name: str, acts_for: str, is_right: bool) -> Success | Rejection:
+    if not is_right:
+        return Rejection(words=WRONG, cause=f"wrong user {name!r} or password")
+    # invariant authentication 1: A client acts for the user whose password it has shown.
+    # plant the name to act for is ignored in PLAIN
+    if acts_for not in ("", name):
+        return Rejection(words=OTHER_NAME, cause=f"{name!r} would act for another user")
+    return Success(principal=Principal(USER, name))
+
+
+def _failed(what: str) -> Rejection:
+    return Rejection(words=f"Authentication failed: {what}", cause=what)
+
+
+def _is_same(some: str, other: str) -> bool:
+    """Compare two passwords in a time that does not tell where they differ."""
+    first, second = (hashlib.sha256(each.encode()).digest() for each in (some, other))
+    return hmac.compare_digest(first, second)

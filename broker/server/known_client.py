@@ -1,0 +1,64 @@
+"""Clients of connections that are served, and what their listener asks of them before."""
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from odradek.broker.environment.env import TlsContext
+from odradek.broker.security.principal import ANONYMOUS, Principal
+from odradek.late import dataclass
+
+if TYPE_CHECKING:
+    from odradek.broker.server.listener_sasl import ListenerSasl
+    from odradek.broker.server.sasl_session import SaslSession
+
+
+class ServedTls(Protocol):
+    """The TLS of a listener."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def current(self) -> TlsContext: ...
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """Return the principal of a client by its certificate. Raises `HandshakeFailed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerSecurity:
+    """The conditions under which a listener serves a client."""
+
+    name: str | None = None
+    """The name of the listener, if it has one."""
+    tls: ServedTls | None = None
+    sasl: "ListenerSasl | None" = None
+
+    @property
+    def shown_name(self) -> str | None:
+        """The name for the log, also that of the port between brokers."""
+        return self.tls.name if self.name is None and self.tls is not None else self.name
+
+
+NO_SECURITY: Final = ListenerSecurity()
+"""Nothing: every client is served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownClient:
+    """The client of a connection that is served."""
+
+    principal: Principal = ANONYMOUS
+    session: "SaslSession | None" = None
+    """Its session, if it has authenticated by SASL."""
+
+
+class NotAuthenticated(Exception):
+    """The client has not authenticated: the end of a sentence for the log."""
+
+
+class Gone(Exception):
+    """The client has ended the connection before it had authenticated."""
+
+
+UNKNOWN: Final = KnownClient()
+"""A client that need not say who it is."""

@@ -1,0 +1,86 @@
+"""The session of a client that has authenticated by SASL: its end, and how it is renewed (KIP-368).
+
+A session has an end if `connections.max.reauth.ms` is set, or if what the client has shown has one.
+Before it, the client authenticates again within the connection: as the same principal, and by the
+same mechanism. After it, the first request that does not begin this closes the connection. Requests
+under way and long polls are still answered.
+
+While the client authenticates again, no other request is served, and the lane takes none.
+"""
+
+import struct
+from math import inf
+from typing import Final
+
+import trio
+
+from odradek.broker.api.context import RequestContext
+from odradek.broker.server.listener_sasl import ListenerSasl
+from odradek.broker.server.sasl_dialog import Authenticated, SaslDialog, SaslReply
+from odradek.protocol.apis.sasl import SASL_HANDSHAKE
+from odradek.protocol.errors import ProtocolError
+
+RENEWAL_SECONDS: Final = 1.0
+"""The shortest time between two authentications of a connection, as in Kafka."""
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+
+
+class SaslSession:
+    """The session of one connection."""
+
+    def __init__(
+        self, sasl: ListenerSasl, authenticated: Authenticated, context: RequestContext
+    ) -> None:
+        """`context` is that of the requests by which the client has authenticated."""
+        self._sasl = sasl
+        self._context = context
+        self._renewal: SaslDialog | None = None
+        self.failure_seconds = sasl.failure_seconds
+        self._begin(authenticated)
+
+    def _begin(self, authenticated: Authenticated) -> None:
+        self._authenticated = authenticated
+        self._began = trio.current_time()
+        self._ends = inf
+        if authenticated.session_ms:
+            self._ends = self._began + authenticated.session_ms / 1000
+
+    @property
+    def is_open(self) -> bool:
+        """Return True if requests are served now: it is neither over nor being renewed."""
+        if self._ends == inf:
+            return True
+        return self._renewal is None and trio.current_time() <= self._ends
+
+    def takes(self, frame: memoryview) -> bool:
+        """Return True if a request belongs to the session itself, and not to a handler.
+
+        Raises ProtocolError for a request after the end of the session.
+        """
+        if self._ends == inf:
+            return False
+        if self._renewal is not None:
+            return True
+        is_handshake = False
+        if len(frame) >= _KEY_AND_VERSION.size:
+            key, version = _KEY_AND_VERSION.unpack_from(frame)
+            is_handshake = key == SASL_HANDSHAKE.key and version > 0
+        now = trio.current_time()
+        # A handshake that comes too early is refused by the handler, as without sessions.
+        if is_handshake and (now > self._ends or now - self._began >= RENEWAL_SECONDS):
+            self._renewal = SaslDialog(self._sasl, self._context, self._authenticated)
+            return True
+        # invariant authentication 4: No request is served after the end of its client's session.
+        # plant the lane serves a session that is over
+        if now > self._ends:
+            raise ProtocolError("its session is over: the client did not authenticate again")
+        return False
+
+    async def reply(self, frame: memoryview) -> SaslReply:
+        """Return the answer to a request that `takes` has taken. Raises ProtocolError."""
+        assert self._renewal is not None, "no renewal is under way"
+        reply = await self._renewal.reply(frame)
+        if reply.authenticated is not None:
+            self._renewal = None
+            self._begin(reply.authenticated)
+        return reply

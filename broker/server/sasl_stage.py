@@ -1,0 +1,101 @@
+"""The time of a connection before its client has authenticated by SASL.
+
+Requests are read one at a time and served by `SaslDialog`. Nothing of a connection is there yet: no
+place among the clients, no lane, no share of the memory for requests. A request has up to 64 KiB.
+The first `OWN_BYTES` of it are the connection's own; a larger one waits for room in an account that
+all such connections share, so that strangers cannot take more than that together. The time limit is
+that of the caller (`handshakes.py`).
+"""
+
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from odradek.broker.environment.env import Buffer, Connection
+from odradek.broker.server.known_client import Gone, NotAuthenticated
+from odradek.broker.server.memory import Account
+from odradek.broker.server.sasl_dialog import Authenticated, SaslDialog, SaslReply
+from odradek.protocol.connection import LENGTH_BYTES, check_frame_length
+
+FRAME_MAX_BYTES: Final = 64 * 1024
+"""The largest request of a client that has not authenticated. Tokens of OAuth take some KiB."""
+OWN_BYTES: Final = 4 * 1024
+READ_SECONDS: Final = 0.1
+"""The time between a refusal and the end of the connection. A client that sees both at once often
+reports the end only."""
+_LENGTH: Final = struct.Struct(">i")
+
+
+async def send_refusal(
+    reply: SaslReply, send: Callable[[list[Buffer]], Awaitable[None]], delay_seconds: float
+) -> None:
+    """Send a refusal after the delay of a failure, and wait until the client has read it.
+
+    Nothing is read meanwhile.
+    """
+    await trio.sleep(delay_seconds)
+    if reply.parts:
+        await send(reply.parts)
+        await trio.sleep(READ_SECONDS)
+
+
+async def authenticate(
+    stream: Connection,
+    dialog: SaslDialog,
+    *,
+    memory: Account,
+    failure_seconds: float,
+    scope: trio.CancelScope,
+) -> Authenticated:
+    """Return the client once it has authenticated.
+
+    `scope` has the time limit; a refusal gets the time that it takes. Raises `NotAuthenticated`,
+    `Gone` and ProtocolError.
+    """
+    while True:
+        frame = await _frame(stream, dialog.frame_min_bytes, memory)
+        try:
+            reply = await dialog.reply(memoryview(frame))
+        finally:
+            _give_back(frame, memory)
+        if reply.refused:
+            scope.deadline = max(scope.deadline, trio.current_time() + 1 + failure_seconds)
+            await send_refusal(reply, stream.send_all, failure_seconds)
+            raise NotAuthenticated(reply.refused)
+        await stream.send_all(reply.parts)
+        if reply.authenticated is not None:
+            return reply.authenticated
+
+
+async def _frame(stream: Connection, min_bytes: int, memory: Account) -> bytearray:
+    """Return the next frame. Its bytes count in `memory` if it is a large one."""
+    (length,) = _LENGTH.unpack(await _receive(stream, bytearray(LENGTH_BYTES)))
+    check_frame_length(length, low=min_bytes, high=FRAME_MAX_BYTES)
+    if length <= OWN_BYTES:
+        return await _receive(stream, bytearray(length))
+    await memory.room()
+    memory.take(length)
+    frame = bytearray(length)
+    try:
+        return await _receive(stream, frame)
+    except BaseException:
+        _give_back(frame, memory)
+        raise
+
+
+def _give_back(frame: bytearray, memory: Account) -> None:
+    if len(frame) > OWN_BYTES:
+        memory.give_back(len(frame))
+
+
+async def _receive(stream: Connection, into: bytearray) -> bytearray:
+    """Fill a buffer. Raises `Gone` at the end of the stream."""
+    view, at = memoryview(into), 0
+    while at < len(into):
+        count = await stream.receive_into(view[at:])
+        if not count:
+            raise Gone
+        at += count
+    return into

@@ -1,0 +1,153 @@
+"""The end of a session, and how a client authenticates again within its connection (KIP-368)."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.protocol.apis.metadata import METADATA, MetadataRequest
+from odradek.protocol.errors import ErrorCode
+from tests.broker.security.secured import Asker, Secured
+from tests.broker.server.authenticating import (
+    RIGHT,
+    WRONG,
+    ScramClient,
+    authenticate,
+    handshake,
+    sasl_broker,
+)
+
+EVERYTHING = MetadataRequest(topics=None)
+REAUTH = {"connections.max.reauth.ms": "20000"}
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+
+async def known(broker: Secured, version: int = 2) -> Asker:
+    asker = broker.connect()
+    await handshake(asker)
+    answer = await authenticate(asker, RIGHT, version)
+    assert answer.session_lifetime_ms == (20_000 if version else 0)
+    return asker
+
+
+async def served(asker: Asker) -> Any:
+    return await asker.ask(METADATA, 9, EVERYTHING)
+
+
+async def test_a_client_that_authenticates_again_is_served_on() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        for _ in range(3):
+            await trio.sleep(10)
+            assert (await handshake(asker)).error_code == 0
+            answer = await authenticate(asker, RIGHT)
+            assert (answer.error_code, answer.session_lifetime_ms) == (0, 20_000)
+            assert await served(asker) is not None
+
+
+async def test_a_session_that_is_over_can_still_be_renewed() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(25)
+        await handshake(asker)
+        assert (await authenticate(asker, RIGHT)).error_code == 0
+        assert await served(asker) is not None
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_another_request_after_the_end_has_no_answer(version: int) -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker, version)
+        await trio.sleep(10)
+        assert await served(asker) is not None
+        await trio.sleep(12)
+        assert await served(asker) is None
+
+
+async def test_the_lane_takes_nothing_after_the_end_of_a_session(taken: Counter[bool]) -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        assert not taken
+        assert await served(asker) is not None
+        assert taken.pop(False)
+        await trio.sleep(25)
+        assert await served(asker) is None
+        assert not taken
+
+
+async def test_the_lane_takes_nothing_while_a_client_authenticates_again(
+    taken: Counter[bool],
+) -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        await handshake(asker)
+        assert taken.pop(False)
+        await authenticate(asker, RIGHT)
+        assert not taken
+        assert await served(asker) is not None
+        assert taken.pop(False)
+
+
+async def test_a_client_cannot_become_another_one() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        await handshake(asker)
+        answer = await authenticate(asker, b"\0eve\0eve secret")
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        assert answer.error_message == (
+            "Cannot change principals during re-authentication from User.alice: User.eve"
+        )
+        assert await asker.frame() is None
+
+
+async def test_a_wrong_password_ends_an_open_session() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        await handshake(asker)
+        assert (await authenticate(asker, WRONG)).error_code == 58
+        assert await asker.frame() is None
+
+
+async def test_scram_says_that_it_was_authenticated_again() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = broker.connect()
+        await handshake(asker, "SCRAM-SHA-256")
+        client = ScramClient("alice", "alice secret")
+        challenge = await authenticate(asker, client.first)
+        await authenticate(asker, client.second(challenge.auth_bytes))
+        await trio.sleep(10)
+        await handshake(asker, "SCRAM-SHA-256")
+        answer = await authenticate(asker, b"nonsense")
+        assert answer.error_message == (
+            "Authentication failed during re-authentication due to invalid credentials with SASL "
+            "mechanism SCRAM-SHA-256"
+        )
+
+
+async def test_another_mechanism_has_no_answer() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        assert await handshake(asker, "SCRAM-SHA-256") is None
+
+
+async def test_a_handshake_within_a_second_is_refused_and_changes_nothing() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        answer = await handshake(asker)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await served(asker) is not None
+
+
+async def test_a_request_that_overtakes_is_not_served() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        await handshake(asker)
+        assert await served(asker) is None

@@ -1,0 +1,160 @@
+"""What a client may cost before it has authenticated: time, memory and places."""
+
+import struct
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
+from odradek.broker.server.sasl_stage import FRAME_MAX_BYTES
+from odradek.protocol.apis.metadata import METADATA, MetadataRequest
+from tests.broker.server.authenticating import (
+    RIGHT,
+    authenticate,
+    handshake,
+    sasl_broker,
+    send_frame,
+)
+
+INT32_MAX = 2**31 - 1
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+
+async def test_a_silent_client_has_ten_seconds() -> None:
+    async with sasl_broker() as broker:
+        began = trio.current_time()
+        asker = broker.connect()
+        await asker.client.closed()
+        assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS, abs=1.1)
+
+
+async def test_bytes_and_requests_do_not_renew_the_time_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with sasl_broker() as broker:
+        began = trio.current_time()
+        asker = broker.connect()
+        await handshake(asker)
+        asker.client.send(struct.pack(">i", 1000))
+        while not asker.client.is_closed:
+            asker.client.send(b"\0")
+            await trio.sleep(0.5)
+        assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS, abs=1.1)
+        assert "its authentication took too long" in caplog.text
+
+
+@pytest.mark.parametrize("length", [INT32_MAX, FRAME_MAX_BYTES + 1, -1, -(2**31), 3, 0])
+async def test_a_length_that_no_frame_has_ends_the_connection(length: int) -> None:
+    async with sasl_broker() as broker:
+        began = trio.current_time()
+        asker = broker.connect()
+        asker.client.send(struct.pack(">i", length))
+        assert await asker.frame() is None
+        assert trio.current_time() - began < 1
+
+
+LONG = struct.pack(">i", INT32_MAX)
+SHORT = struct.pack(">h", 2**15 - 1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        bytes.fromhex("0011 0001 00000001") + SHORT,  # the client id
+        bytes.fromhex("0011 0001 00000001 ffff") + SHORT,  # the mechanism
+        bytes.fromhex("0012 0003 00000001 ffff 00 ffffffff07"),  # a text of ApiVersions 3
+        bytes.fromhex("0012 0003 00000001 ffff ffffffff07"),  # tags of a header
+        bytes.fromhex("0012 0003 00000001 ffff 00 0261 0231 ffffffff07"),  # tags of a body
+        bytes.fromhex("0012 0003 00000001 ffff 00 0261 0231 01 00 ffffffff07"),  # one tag
+    ],
+)
+async def test_a_length_of_two_gigabytes_in_a_field_ends_the_connection(frame: bytes) -> None:
+    """CVE-2022-34917: memory was allocated for a length that a stranger had sent."""
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        send_frame(asker, frame)
+        assert await asker.frame() is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        bytes.fromhex("0024 0001 00000001 ffff") + LONG,
+        bytes.fromhex("0024 0002 00000001 ffff 00 ffffffff07"),
+        bytes.fromhex("0024 0002 00000001 ffff 00 01 ffffffff07"),
+    ],
+)
+async def test_a_length_of_two_gigabytes_of_a_token_ends_the_connection(frame: bytes) -> None:
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        await handshake(asker)
+        send_frame(asker, frame)
+        assert await asker.frame() is None
+
+
+@pytest.mark.parametrize("length", [INT32_MAX, FRAME_MAX_BYTES + 1, -1])
+async def test_a_bare_token_has_a_bound(length: int) -> None:
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        await handshake(asker, version=0)
+        asker.client.send(struct.pack(">i", length))
+        assert await asker.frame() is None
+
+
+async def test_a_large_token_is_read_and_its_memory_given_back() -> None:
+    async with sasl_broker() as broker:
+        for _ in range(100):  # together they are more than all may have
+            asker = broker.connect()
+            await handshake(asker)
+            answer = await authenticate(asker, b"\0" + b"a" * (FRAME_MAX_BYTES - 100) + b"\0x")
+            assert answer.error_code == 58
+
+
+async def test_a_second_request_waits_for_the_answer_to_the_first() -> None:
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        await handshake(asker)
+        asker.client.send(struct.pack(">i", 100))
+        await trio.testing.wait_all_tasks_blocked()
+        asker.client.send(bytes(60_000))  # more than the frame: it is left where it is
+        await trio.testing.wait_all_tasks_blocked()
+        assert asker.client.is_closed or asker.client.unread_bytes == 60_000 - 100
+
+
+async def test_tls_on_a_plain_port_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        asker.client.send(bytes.fromhex("16030100f8010000f40303"))
+        assert await asker.frame() is None
+        (line,) = [each for each in caplog.messages if "closed" in each]
+        assert "it begins a TLS handshake, and this port has no TLS" in line
+
+
+async def test_no_token_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with sasl_broker() as broker:
+        for token in (b"\0alice\0hunter2", b"hunter2", b"\0hunter2"):
+            asker = broker.connect()
+            await handshake(asker)
+            await authenticate(asker, token)
+        assert "wrong user 'alice' or password" in caplog.text
+        assert "hunter2" not in caplog.text
+
+
+async def test_an_address_has_so_many_connections() -> None:
+    settings = {"max.connections.per.ip": "2"}
+    async with sasl_broker(settings) as broker:
+        first, second = (broker.connect(host="10.0.0.1") for _ in range(2))
+        await handshake(first)
+        await handshake(second)
+        await broker.connect(host="10.0.0.1").client.closed()
+        assert (await handshake(broker.connect(host="10.0.0.2"))).error_code == 0
+        await authenticate(first, RIGHT)
+        assert await first.ask(METADATA, 9, MetadataRequest(topics=None)) is not None
+        second.client.half_close()
+        await second.client.closed()
+        assert (await handshake(broker.connect(host="10.0.0.1"))).error_code == 0

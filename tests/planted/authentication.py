@@ -1,0 +1,49 @@
+"""SASL: what would let a client be somebody that it has not shown to be."""
+
+from typing import Final
+
+from tests.planted.bug import Planted
+
+DIALOG: Final = "tests/broker/server/test_sasl_dialog.py::test_"
+SESSION: Final = "tests/broker/server/test_sasl_session.py::test_"
+
+AUTHENTICATION_BUGS: Final = (
+    Planted(
+        bug="the name to act for is ignored in PLAIN",
+        where="_plain_result",
+        old='if acts_for not in ("", name):',
+        new="if False:",
+        tests=(f"{DIALOG}what_plain_refuses",),
+    ),
+    Planted(
+        bug="the name to act for is ignored in SCRAM",
+        where="_ScramExchange._challenge",
+        old="if acts_for and _unescaped(acts_for) != user:",
+        new="if False:",
+        tests=(f"{DIALOG}scram_refuses_to_let_a_user_act_for_another",),
+    ),
+    Planted(
+        bug="a nonce is compared by its beginning",
+        where="_ScramExchange._check",
+        old="if not hmac.compare_digest(nonce, challenged.nonce):",
+        new="if not challenged.nonce.startswith(nonce):",
+        tests=(f"{DIALOG}scram_refuses_a_second_message_that_does_not_follow_the_first",),
+    ),
+    Planted(
+        bug="a user that does not exist is refused at its first message",
+        where="_ScramExchange._challenge",
+        old="credential, is_real = self._scram.credential_of(user)",
+        new=(
+            "credential, is_real = self._scram.credential_of(user)\n"
+            'if not is_real:\n    return Rejection(cause="unknown")'
+        ),
+        tests=(f"{DIALOG}scram_refuses_a_wrong_password_and_an_unknown_user_alike",),
+    ),
+    Planted(
+        bug="the lane serves a session that is over",
+        where="Receiver._may_take",
+        old="if self._session is not None and (not self._session.is_open):",
+        new="if False:",
+        tests=(f"{SESSION}the_lane_takes_nothing_after_the_end_of_a_session",),
+    ),
+)
