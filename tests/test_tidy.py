@@ -140,6 +140,7 @@ ADDRESSES = {
     "socket": (
         "broker/commands/ping.py",
         "broker/environment/reactor.py",
+        "broker/environment/socket_end.py",
         "broker/environment/system.py",
         "broker/environment/tls_connection.py",
         "client/",

@@ -32,12 +32,12 @@ from odradek.broker.environment.env import (
     Disk,
     Env,
     MetaStore,
-    OtherEnd,
     Take,
     TlsContext,
     nothing_noted,
 )
-from odradek.broker.environment.reactor import Reactor, is_possible, other_end_of
+from odradek.broker.environment.reactor import Reactor, is_possible
+from odradek.broker.environment.socket_end import SocketEnd
 
 T = TypeVar("T")
 Connected = Callable[[socket.socket], Connection]
@@ -69,24 +69,10 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-class SocketConnection:
+class SocketConnection(SocketEnd):
     """A `Connection` over a TCP socket."""
 
-    __slots__ = ("_is_drained", "_reactor", "_socket", "is_local", "peer")
-
-    def __init__(
-        self, sock: socket.socket, peer: str, *, is_local: bool, reactor: Reactor | None
-    ) -> None:
-        self._socket = sock
-        self._reactor = reactor
-        self._is_drained = True
-        """True if the last call took all that had arrived: the next one would block."""
-        self.peer = peer
-        self.is_local = is_local
-
-    @property
-    def other_end(self) -> OtherEnd:
-        return other_end_of(self._socket)
+    __slots__ = ()
 
     @property
     def peer_certificate(self) -> None:
@@ -117,10 +103,6 @@ class SocketConnection:
         received = bytearray(max_bytes)
         count = await self.receive_into(memoryview(received))
         return received[:count]
-
-    async def send_all(self, parts: Sequence[Buffer]) -> None:
-        while parts := self.send_now(parts):
-            await trio.lowlevel.wait_writable(self._socket)
 
     def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
         waiting = parts

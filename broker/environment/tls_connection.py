@@ -16,13 +16,13 @@ import trio
 from odradek.broker.environment.env import (
     Buffer,
     HandshakeFailed,
-    OtherEnd,
     Take,
     TlsContext,
     nothing_noted,
 )
 from odradek.broker.environment.handshake_threads import HandshakeThreads
-from odradek.broker.environment.reactor import Reactor, other_end_of
+from odradek.broker.environment.reactor import Reactor
+from odradek.broker.environment.socket_end import SocketEnd
 from odradek.client.network import CertificateRefused
 from odradek.client.tls.failures import (
     refuses_certificate,
@@ -41,20 +41,10 @@ NO_TLS: Final = bytes.fromhex("15 0301 0002 02 46")
 """An alert of TLS, protocol_version: by this a client sees what is wrong with its request."""
 
 
-class TlsConnection:
+class TlsConnection(SocketEnd):
     """A `Connection` over TLS. Nothing is received or sent before `handshake` has returned."""
 
-    __slots__ = (
-        "_certificate",
-        "_is_drained",
-        "_reactor",
-        "_records",
-        "_socket",
-        "_threads",
-        "_tls",
-        "is_local",
-        "peer",
-    )
+    __slots__ = ("_certificate", "_records", "_threads", "_tls")
 
     def __init__(
         self,
@@ -66,20 +56,12 @@ class TlsConnection:
         tls: TlsContext,
         threads: HandshakeThreads,
     ) -> None:
-        self._socket = sock
+        super().__init__(sock, peer, is_local=is_local, reactor=reactor)
+        self._is_drained = False
         self._records: TlsRecords
         self._certificate: bytes | None = None
-        self._is_drained = False
-        """True if the last call took all that had arrived: the next one would block."""
-        self._reactor = reactor
         self._tls = tls
         self._threads = threads
-        self.peer = peer
-        self.is_local = is_local
-
-    @property
-    def other_end(self) -> OtherEnd:
-        return other_end_of(self._socket)
 
     @property
     def peer_certificate(self) -> bytes | None:
@@ -171,10 +153,6 @@ class TlsConnection:
         received = bytearray(max_bytes)
         count = await self.receive_into(memoryview(received))
         return received[:count]
-
-    async def send_all(self, parts: Sequence[Buffer]) -> None:
-        while parts := self.send_now(parts):
-            await trio.lowlevel.wait_writable(self._socket)
 
     def send_now(self, parts: Sequence[Buffer]) -> Sequence[Buffer]:
         try:
