@@ -16,7 +16,7 @@ FROM python:3.13-slim AS broker
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --no-index --find-links /wheels 'odradek[cluster,oauth]' && rm -r /wheels \
     && useradd --system --uid 999 odradek \
-    && install -d -o odradek /var/lib/odradek
+    && install -d -o odradek /var/lib/odradek /certificates
 USER odradek
 VOLUME /var/lib/odradek
 EXPOSE 9092 9093 9094
