@@ -6,7 +6,7 @@ import random
 import shutil
 import signal
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +20,7 @@ from odradek.broker.cluster.session import NodeIdTaken
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore, check_not_kafkas
 from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.config.sasl import OAUTHBEARER
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.environment import allocator, collector
@@ -43,6 +44,7 @@ from odradek.protocol.text import printable
 
 if TYPE_CHECKING:
     from odradek.broker.config.sasl_listeners import SaslOfListener
+    from odradek.broker.oauth.listener_oauth import ListenerOAuth
     from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -93,6 +95,7 @@ def run(
             check_one_broker(config)
         tls = _tls_of(listeners, config)
         sasl = _sasl_of(listeners, config)
+        oauth = _oauth_of(sasl, config)
     except (ConfigError, ExtraMissing) as error:
         raise CannotServe(str(error)) from None
     address = Address(
@@ -103,6 +106,7 @@ def run(
         peer_port=config.inter_broker_listener_port if config.etcd_endpoints else None,
         tls=tls,
         sasl=sasl,
+        oauth=oauth,
     )
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
@@ -146,6 +150,18 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
         return Path(path).read_text(encoding="utf-8")
 
     return {name: sasl_of(config, name, read) for name in with_sasl}
+
+
+def _oauth_of(
+    sasl: "dict[str, SaslOfListener]", config: BrokerConfig
+) -> "dict[str, ListenerOAuth]":
+    """Return the OAUTHBEARER of each listener that has it. Raises `ConfigError`, `ExtraMissing`."""
+    with_oauth = [name for name, each in sasl.items() if OAUTHBEARER in each.mechanisms]
+    if not with_oauth:
+        return {}
+    from odradek.broker.oauth.listener_oauth import ListenerOAuth
+
+    return {name: ListenerOAuth(name, config) for name in with_oauth}
 
 
 def _reachable(host: str) -> str:
@@ -214,8 +230,11 @@ async def _main(
         await claim_format(disk, str(directory))
         disk.prepare()
         async with trio.open_nursery() as nursery:
-            tls = tuple(address.tls.values())
-            await nursery.start(_wait_for_signal, stop, has_started, starting, tls)
+            renewals: list[Callable[[], object]] = [each.reload for each in address.tls.values()]
+            for oauth in address.oauth.values():
+                nursery.start_soon(oauth.run)
+                renewals.append(oauth.renew)
+            await nursery.start(_wait_for_signal, stop, has_started, starting, renewals)
             nursery.start_soon(log_lines.run)
             nursery.start_soon(_import_the_rest, has_started)
             nursery.start_soon(_keep_freed_memory, has_started)
@@ -305,7 +324,7 @@ async def _wait_for_signal(
     stop: trio.Event,
     has_started: trio.Event,
     starting: trio.CancelScope,
-    tls: "Sequence[ListenerTls]",
+    renewals: Sequence[Callable[[], object]],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -318,10 +337,10 @@ async def _wait_for_signal(
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP and not in_terminal:
-                if not tls:
+                if not renewals:
                     LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
-                for each in tls:
-                    each.reload()  # in the loop, as other changes of its settings are made
+                for renew in renewals:
+                    renew()  # in the loop, as other changes of its settings are made
                 continue
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()

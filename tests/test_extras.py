@@ -23,11 +23,22 @@ options = [word for each in given for word in ("--set", each)]
 listen = ["--ephemeral", "--listen", "127.0.0.1:0"]
 raise RuntimeError(CliRunner().invoke(main, ["serve", *listen, *options]).output)
 """
+OAUTH = """
+from click.testing import CliRunner
+from odradek.broker.cli import main
+given = ["sasl.enabled.mechanisms=OAUTHBEARER"]
+name = "sasl.oauthbearer."
+given.append(f"{name}jwks.endpoint.url=https://localhost/keys")
+given += [f"{name}expected.{each}=x" for each in ("issuer", "audience")]
+options = [word for each in given for word in ("--set", each)]
+listen = ["--ephemeral", "--listen", "SASL_PLAINTEXT://127.0.0.1:0"]
+raise RuntimeError(CliRunner().invoke(main, ["serve", *listen, *options]).output)
+"""
 # extra -> what a program does that needs it
 USES: Final = {
     "cluster": [SERVE],
     "java": [],
-    "oauth": [],
+    "oauth": [OAUTH],
     "postgres": ["import odradek.client.postgres", "import odradek.client.postgres.blocking"],
     "schemas": ["import odradek.client.schemas"],
     "spark": ["from odradek.client.spark.source import OdradekSource"],

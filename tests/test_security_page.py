@@ -13,7 +13,9 @@ from typing import Final
 import pytest
 
 from odradek.broker.testing import RunningBroker
+from tests.broker.oauth.signing import TokenServer
 from tests.programs import running
+from tests.token_server import run_token_server
 
 PAGE: Final = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
 ADDRESS: Final = "localhost:9092"
@@ -33,6 +35,8 @@ def blocks(section: str, language: str) -> list[str]:
 
 TLS: Final = "TLS with an authority of your own"
 MUTUAL: Final = "Mutual TLS"
+OAUTH: Final = "OAuth with a token server"
+TOKENS: Final = "localhost:8443"
 
 
 def make(directory: Path, commands: str) -> None:
@@ -97,3 +101,26 @@ def test_the_recipe_for_mutual_tls_works_as_it_is_printed(tmp_path: Path) -> Non
             pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
         ):
             without.recv(1)
+
+
+def test_the_recipe_for_oauth_works_as_it_is_printed(tmp_path: Path) -> None:
+    make(tmp_path, blocks(TLS, "sh")[0])
+    (properties,) = blocks(OAUTH, "properties")
+    (sample,) = blocks(OAUTH, "python")
+    identity = str(tmp_path / "broker.pem"), str(tmp_path / "ca.crt")
+    with run_token_server(tmp_path, TokenServer(), identity=identity) as server:
+        place = f"localhost:{server.port}"
+        server.tokens.issuer, server.tokens.audience = f"https://{place}", "flights"
+        assert properties.count(TOKENS) == 2
+        with broker(tmp_path, properties.replace(TOKENS, place)) as port:
+            run_sample(tmp_path, port, sample.replace(TOKENS, place))
+        assert "/token" in server.asked
+        server.tokens.audience = "hotels"
+        with (
+            broker(tmp_path, properties.replace(TOKENS, place)) as port,
+            pytest.raises(subprocess.CalledProcessError),
+        ):
+            run_sample(
+                tmp_path, port, sample.replace(TOKENS, place).replace("flush(30)", "flush(5)")
+            )
+        assert "a token is refused: it is for another audience" in (tmp_path / "log").read_text()

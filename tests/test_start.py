@@ -24,7 +24,17 @@ CLIENT_PARTS: Final = tuple(
     )
 )
 """The parts of the client that are no connection to a broker."""
-RARE: Final = ("httpx2", "psycopg", "re2", "rich", "urllib.request", "asyncio", "numpy")
+RARE: Final = (
+    "httpx2",
+    "joserfc",
+    "odradek.broker.oauth",
+    "psycopg",
+    "re2",
+    "rich",
+    "urllib.request",
+    "asyncio",
+    "numpy",
+)
 """Modules that take long to import, and that few programs need."""
 COMMAND: Final = "from odradek.broker.cli import main; main.get_command(None, {!r}); "
 

@@ -21,6 +21,7 @@ from tests.certificates import Authority
 
 Sent = tuple[int, Mapping[str, str], bytes]
 SECONDS: Final = 60.0
+CONTENT: Final = {"Content-Type": "application/json"}
 
 
 @dataclass
@@ -28,7 +29,8 @@ class RunningTokenServer:
     """A token server that runs, and what it was asked."""
 
     tokens: TokenServer
-    authority: Authority
+    authorities: str
+    """The file with the authority that signs its certificate."""
     port: int = 0
     asked: list[str] = field(default_factory=list)
     answers: list[Sent] = field(default_factory=list)
@@ -58,11 +60,17 @@ class RunningTokenServer:
 
 @contextmanager
 def run_token_server(
-    directory: Path, tokens: TokenServer | None = None
+    directory: Path, tokens: TokenServer | None = None, *, identity: tuple[str, str] | None = None
 ) -> Iterator[RunningTokenServer]:
-    """Run a token server while the block runs."""
-    authority = Authority(directory, "token-ca")
-    found = RunningTokenServer(tokens or TokenServer(), authority)
+    """Run a token server while the block runs.
+
+    `identity` is a file with its key and certificate, and one with the authority that signed it.
+    """
+    if identity is None:
+        authority = Authority(directory, "token-ca")
+        signed = authority.signed("token-server", hosts=["localhost"])
+        identity = signed.both_file, authority.file
+    found = RunningTokenServer(tokens or TokenServer(), identity[1])
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -76,7 +84,7 @@ def run_token_server(
 
         def _send(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            for name, value in {**CONTENT, "Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
@@ -85,7 +93,7 @@ def run_token_server(
             """Print nothing."""
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.signed("token-server", hosts=["localhost"]).both_file)
+    context.load_cert_chain(identity[0])
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     found.port = server.server_address[1]

@@ -20,6 +20,10 @@ Differs from Kafka:
   SaslAuthenticate, too, where Kafka parses the request to answer it.
 - `sasl.enabled.mechanisms` is SCRAM-SHA-256 and SCRAM-SHA-512, and GSSAPI in Kafka, which is not
   built here. Neither are delegation tokens.
+- OAUTHBEARER needs an audience and an issuer. Keys come over https, without redirects, or from a
+  file. A token is signed by one of nine asymmetric algorithms; one that was issued in the future is
+  refused. After a refused token no second one is taken on the connection. Kafka needs neither
+  audience nor issuer.
 - `sasl.jaas.config` names modules that are known, and nothing is loaded. The options of PLAIN that
   give users are read.
 """

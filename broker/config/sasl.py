@@ -6,18 +6,19 @@ listener.name.<listener>.<mechanism>.sasl.jaas.config
 
 from typing import Final
 
-from odradek.broker.config.records import RecordSettings
+from odradek.broker.config.oauth import OAUTH_SETTINGS, OAuthSettings
 from odradek.broker.config.settings import int64, password, string, words
 from odradek.late import dataclass
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS: Final = (PLAIN, *SCRAM)
+MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 """The mechanisms that this broker has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaslSettings(RecordSettings):
+class SaslSettings(OAuthSettings):
     """A part of `BrokerConfig`."""
 
     sasl_enabled_mechanisms: str = words(
@@ -53,5 +54,5 @@ class SaslSettings(RecordSettings):
     )
 
 
-OF_MECHANISMS: Final = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"})
+OF_MECHANISMS: Final = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"}) | OAUTH_SETTINGS
 """The settings that a mechanism of a listener may have for itself."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.broker.config.sasl import MECHANISMS, PLAIN
+from odradek.broker.config.sasl import MECHANISMS, OAUTHBEARER, PLAIN
 from odradek.broker.config.settings import ConfigError, shortened
 from odradek.broker.config.tls import TlsSettings, own_name
 from odradek.broker.security.plain import SCRYPT, PasswordHash, parse_hash
@@ -22,7 +22,7 @@ MODULES: Final = {
     PLAIN: PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,
     "SCRAM-SHA-512": SCRAM_MODULE,
-    "OAUTHBEARER": OAUTHBEARER_MODULE,
+    OAUTHBEARER: OAUTHBEARER_MODULE,
 }
 """The only modules that a line of JAAS may name. They stand for what is built in."""
 
@@ -66,6 +66,15 @@ def sasl_of(settings: TlsSettings, listener: str, read: ReadText) -> SaslOfListe
         if mechanism == PLAIN:
             users = {n.removeprefix(USER_OPTION): p for n, p in options.items() if _is_user(n)}
             passwords = users
+        if mechanism == OAUTHBEARER and options:
+            name = own_name(listener, f"{mechanism.lower()}.{JAAS}")
+            raise ConfigError(
+                settings.blamed(
+                    name,
+                    f"{name} has the option {shortened(next(iter(options)))}, and the module has "
+                    "none here: tokens are checked by the settings sasl.oauthbearer.*.",
+                )
+            )
     hashes = _hashes(settings, listener, read)
     if PLAIN in mechanisms and not passwords and hashes is None:
         raise ConfigError(

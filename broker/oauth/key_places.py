@@ -78,7 +78,13 @@ class KeyServer:
         """`authorities` is a file with certificates, or empty. Raises `ConfigError`."""
         self._url = url
         with imports_of(EXTRA, "sasl.oauthbearer.jwks.endpoint.url"):
-            import httpx2  # noqa: F401
+            import httpx2
+        try:
+            httpx2.URL(url)
+        except httpx2.InvalidURL as error:
+            raise ConfigError(
+                f"sasl.oauthbearer.jwks.endpoint.url is {url}, which is no address: {error}."
+            ) from None
         self._tls = ssl.create_default_context()
         if authorities:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -76,7 +76,7 @@ class SigningKeys:
             return found[0]
         if kid is not None:
             what = "no key" if not found else "more than one key"
-            raise UnknownSigningKey(f"{what} of {algorithm} has the kid {shortened(kid)}")
+            raise UnknownSigningKey(f"{what} of {algorithm} has the kid {shortened(repr(kid))}")
         raise UnknownSigningKey(f"it has no kid, and {len(found)} keys are of {algorithm}")
 
 

@@ -143,6 +143,8 @@ def _name(claims: Mapping[str, Any], claim: str) -> str:
     name = claims.get(claim)
     if not isinstance(name, str) or not name or name != name.strip():
         raise InvalidToken(f"its {claim} is no name")
+    if any(0xD800 <= ord(each) <= 0xDFFF for each in name):
+        raise InvalidToken(f"its {claim} has half a character, which UTF-8 cannot write")
     if len(name) > NAME_MAX_CHARACTERS:
         raise InvalidToken(f"its {claim} is longer than {NAME_MAX_CHARACTERS} characters")
     return name

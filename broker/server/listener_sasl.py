@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from odradek.broker.cluster.users import ClusterUsers
-from odradek.broker.config.sasl import PLAIN
+from odradek.broker.config.sasl import OAUTHBEARER, PLAIN
 from odradek.broker.config.sasl_listeners import SaslOfListener
 from odradek.broker.environment.env import Clock, Offload
 from odradek.broker.security.mechanism import (
@@ -71,11 +71,15 @@ class ListenerSasl:
 
 
 def mechanisms_of(
-    settings: SaslOfListener, users: ClusterUsers, check_current: Callable[[], None]
+    settings: SaslOfListener,
+    users: ClusterUsers,
+    check_current: Callable[[], None],
+    oauth: Callable[[], Mechanism],
 ) -> dict[str, Mechanism]:
     """Return the mechanisms of a listener, by name, in the order of its setting.
 
     `check_current` raises ProtocolError while the users that this broker knows may be old ones.
+    `oauth` returns OAUTHBEARER, if the listener has it.
     """
 
     def current_users() -> Users:
@@ -85,6 +89,8 @@ def mechanisms_of(
     def mechanism(name: str) -> Mechanism:
         if name == PLAIN:
             return Plain(settings.passwords, settings.hashes)
+        if name == OAUTHBEARER:
+            return oauth()
         return Scram(name, users=current_users, secret=lambda: users.secret, nonce=users.new_nonce)
 
     return {name: mechanism(name) for name in settings.mechanisms}

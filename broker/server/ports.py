@@ -18,6 +18,7 @@ from odradek.late import dataclass
 
 if TYPE_CHECKING:
     from odradek.broker.config.sasl_listeners import SaslOfListener
+    from odradek.broker.oauth.listener_oauth import ListenerOAuth
     from odradek.broker.server.listener_sasl import ListenerSasl
     from odradek.broker.tls.listener_tls import ListenerTls
 
@@ -41,6 +42,8 @@ class Address:
     """The TLS of the listeners that have it, by name."""
     sasl: "Mapping[str, SaslOfListener]" = field(default_factory=dict)
     """The SASL of the listeners that have it, by name."""
+    oauth: "Mapping[str, ListenerOAuth]" = field(default_factory=dict)
+    """The OAUTHBEARER of the listeners that have it, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +70,26 @@ async def _securities_of(
         each.name: ListenerSecurity(
             name=each.name,
             tls=address.tls.get(each.name),
-            sasl=_sasl_of(env, config, address.sasl[each.name], core) if each.has_sasl else None,
+            sasl=_sasl_of(env, config, address, each.name, core) if each.has_sasl else None,
         )
         for each in address.listeners
     }
 
 
 def _sasl_of(
-    env: Env, config: BrokerConfig, settings: "SaslOfListener", core: Core
+    env: Env, config: BrokerConfig, address: Address, name: str, core: Core
 ) -> "ListenerSasl":
     from odradek.broker.server.listener_sasl import ListenerSasl, mechanisms_of
 
+    settings = address.sasl[name]
     return ListenerSasl(
         settings,
-        mechanisms=mechanisms_of(settings, core.users, core.authorizer.check_current),
+        mechanisms=mechanisms_of(
+            settings,
+            core.users,
+            core.authorizer.check_current,
+            lambda: address.oauth[name].mechanism(env.clock),
+        ),
         failure_seconds=config.connection_failed_authentication_delay_ms / 1000,
         clock=env.clock,
         offload=env.offload,

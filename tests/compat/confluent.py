@@ -175,5 +175,8 @@ def poll_until(
 
 
 def _settings(bootstrap: str, settings: dict[str, Any]) -> dict[str, Any]:
-    named = {name.replace("_", "."): value for name, value in settings.items()}
+    named = {
+        name if name.endswith("_cb") else name.replace("_", "."): value
+        for name, value in settings.items()
+    }
     return {"bootstrap.servers": bootstrap, **named}

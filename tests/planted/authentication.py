@@ -5,6 +5,7 @@ from typing import Final
 from tests.planted.bug import Planted
 
 DIALOG: Final = "tests/broker/server/test_sasl_dialog.py::test_"
+OAUTH: Final = "tests/broker/oauth/test_"
 SESSION: Final = "tests/broker/server/test_sasl_session.py::test_"
 
 AUTHENTICATION_BUGS: Final = (
@@ -14,6 +15,37 @@ AUTHENTICATION_BUGS: Final = (
         old='if acts_for not in ("", name):',
         new="if False:",
         tests=(f"{DIALOG}what_plain_refuses",),
+    ),
+    Planted(
+        bug="the name to act for is ignored in OAUTHBEARER",
+        where="_OAuthExchange._check",
+        old='if first.authorization_id not in ("", verified.name):',
+        new="if False:",
+        tests=(f"{OAUTH}oauthbearer.py::test_a_token_lets_nobody_act_for_another",),
+    ),
+    Planted(
+        bug="a token may name any algorithm",
+        where="_header",
+        old="if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:",
+        new="if not isinstance(algorithm, str):",
+        tests=(f"{OAUTH}tokens.py::test_a_token_that_nobody_signed_is_refused",),
+    ),
+    Planted(
+        bug="the audience of a token is not checked",
+        where="_check_claims",
+        old='{"essential": True, "values": list(rules.audiences)}',
+        new='{"essential": True}',
+        tests=(f"{OAUTH}tokens.py::test_a_claim_that_is_wrong_is_named",),
+    ),
+    Planted(
+        bug="each token with an unknown key has the keys read",
+        where="KeySource.wait_newer",
+        old="if now >= self._asked_at + ONCE_IN_SECONDS and not self._is_wanted:",
+        new="if not self._is_wanted:",
+        tests=(
+            f"{OAUTH}key_source.py::"
+            "test_a_thousand_tokens_with_unknown_keys_have_them_read_once_in_ten_seconds",
+        ),
     ),
     Planted(
         bug="the name to act for is ignored in SCRAM",

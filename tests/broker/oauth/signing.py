@@ -30,6 +30,8 @@ class TokenServer:
     """Signs tokens with its keys, and publishes them."""
 
     keys: list[RSAKey | ECKey] = field(default_factory=lambda: [rsa("first")])
+    issuer: str = ISSUER
+    audience: str = AUDIENCE
 
     def jwks(self, *more: dict[str, Any]) -> bytes:
         """Return the JWKS, with further members of it."""
@@ -49,8 +51,8 @@ class TokenServer:
         """Return a token that is valid, but for `claims`, and for the claims it is `without`."""
         key = self.keys[0] if key is None else key
         said = {
-            "iss": ISSUER,
-            "aud": AUDIENCE,
+            "iss": self.issuer,
+            "aud": self.audience,
             "sub": "alice",
             "iat": int(now_s),
             "exp": int(now_s) + 300,

@@ -27,12 +27,12 @@ def server(tmp_path: Path) -> Iterator[RunningTokenServer]:
 
 async def reason(server: RunningTokenServer) -> str:
     with pytest.raises(CannotRead) as caught:
-        await place_of(server.keys_url, server.authority.file).read()
+        await place_of(server.keys_url, server.authorities).read()
     return str(caught.value)
 
 
 async def test_keys_are_read_over_https(server: RunningTokenServer) -> None:
-    place = place_of(server.keys_url, server.authority.file)
+    place = place_of(server.keys_url, server.authorities)
     assert await place.read() == server.tokens.jwks()
     assert str(place) == server.keys_url
 
@@ -51,7 +51,7 @@ async def test_the_name_in_the_certificate_must_be_that_of_the_address(
 ) -> None:
     url = server.keys_url.replace("localhost", "127.0.0.1")
     with pytest.raises(CannotRead, match="certificate verify failed"):
-        await place_of(url, server.authority.file).read()
+        await place_of(url, server.authorities).read()
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ async def test_only_so_many_bytes_are_read(server: RunningTokenServer) -> None:
 async def test_a_packed_body_is_not_unpacked(server: RunningTokenServer) -> None:
     packed = gzip.compress(b" " * (64 * CONTENT_MAX_BYTES))
     server.answers.append((200, {"Content-Encoding": "gzip"}, packed))
-    assert await place_of(server.keys_url, server.authority.file).read() == packed
+    assert await place_of(server.keys_url, server.authorities).read() == packed
 
 
 async def test_a_server_that_is_not_there_has_a_reason(server: RunningTokenServer) -> None:
     url = server.keys_url.replace(str(server.port), "1")
     with pytest.raises(CannotRead, match=r"."):
-        await place_of(url, server.authority.file).read()
+        await place_of(url, server.authorities).read()
 
 
 async def test_a_file_is_read_by_its_url(tmp_path: Path) -> None:
@@ -112,6 +112,11 @@ async def test_what_is_no_file_of_keys_has_a_reason(tmp_path: Path) -> None:
 def test_a_file_of_another_machine_is_no_file() -> None:
     with pytest.raises(ConfigError, match=r"with three slashes\.$"):
         place_of("file://other/keys", "")
+
+
+def test_an_address_that_is_none_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"https://localhost:port/keys, which is no address: "):
+        place_of("https://localhost:port/keys", "")
 
 
 def test_authorities_that_cannot_be_read_are_one_sentence(tmp_path: Path) -> None:

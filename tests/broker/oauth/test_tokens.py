@@ -110,7 +110,7 @@ def test_another_key_under_a_known_kid_is_refused() -> None:
 
 
 def test_an_unknown_kid_may_be_of_newer_keys() -> None:
-    with pytest.raises(UnknownSigningKey, match="kid second"):
+    with pytest.raises(UnknownSigningKey, match="kid 'second'"):
         check(SERVER.token(key=rsa("second")))
 
 
@@ -162,6 +162,22 @@ def test_a_key_for_one_algorithm_verifies_no_other() -> None:
 )
 def test_a_claim_that_is_wrong_is_named(claims: dict[str, Any], said: str) -> None:
     assert said in reason(SERVER.token(**claims))
+
+
+def test_a_name_of_half_a_character_is_refused() -> None:
+    """No answer and no line could have it."""
+    from joserfc import jws
+
+    header = {"alg": "RS256", "kid": "first"}
+    said = json.dumps({**CLAIMS, "sub": "a\ud800"}).encode()
+    token = jws.serialize_compact(header, said, SERVER.keys[0], algorithms=["RS256"])
+    assert "half a character" in reason(token)
+
+
+def test_a_kid_of_half_a_character_can_be_logged() -> None:
+    with pytest.raises(UnknownSigningKey) as caught:
+        check(by_hand({"alg": "RS256", "kid": "\ud800\n"}, CLAIMS))
+    assert str(caught.value).encode() == rb"no key of RS256 has the kid '\ud800\n'"
 
 
 @pytest.mark.parametrize("claim", ["exp", "iat", "iss", "aud"])

@@ -24,7 +24,7 @@ def endpoint(server: RunningTokenServer, **changed: Any) -> TokenEndpoint:
         "sasl_oauthbearer_token_endpoint_url": server.token_url,
         "sasl_oauthbearer_client_id": "alice",
         "sasl_oauthbearer_client_secret": "secret word",
-        "sasl_oauthbearer_ca_location": server.authority.file,
+        "sasl_oauthbearer_ca_location": server.authorities,
         "sasl_oauthbearer_extensions": {"logicalCluster": "x"},
     }
     found = ClientConfig(**{**given, **changed})._tokens()
