@@ -3,7 +3,8 @@
 The first step of the broker is the dear one: it signs, which takes 2 to 10 ms of a processor. A
 ClientHello costs its sender nothing, so there may be more of them than can be served. Then a long
 queue helps nobody: whoever is in it waits until its client has gone. So `FIRST_STEPS_WAITING` of
-them wait, a tenth of a second, and those that come meanwhile are refused.
+them wait, half a second, with RSA 4096 two, and those that come meanwhile are refused. Honest
+clients that all come back at once, after a restart, find room or try again.
 
 The later steps are cheap, and their clients have answered the first one: they are nearly done. So
 they have a thread of their own and wait for no first step. (OpenSSL may ask a client for another
@@ -19,7 +20,8 @@ from odradek.broker.environment.env import HandshakeFailed
 
 FIRST_STEPS_AT_ONCE: Final = 2
 LATER_STEPS_AT_ONCE: Final = 1
-FIRST_STEPS_WAITING: Final = 64
+FIRST_STEPS_WAITING: Final = 256
+"""Fewer than the half of the places of handshakes, so that none of them is displaced."""
 
 
 class HandshakeThreads:

@@ -2,13 +2,13 @@
 
 Before it has authenticated a connection has no place among those of clients (`max.connections`),
 and no memory for requests. TLS and SASL together have `HANDSHAKE_SECONDS`, which bytes do not
-renew: a client that sends one byte a second is not better than one that sends none. If there are
-too many, the oldest goes, which is a silent one: an honest client has agreed after some
-milliseconds.
+renew: a client that sends one byte a second is not better than one that sends none.
+`handshake_places.py` says who goes if there are too many.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -17,6 +17,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.env import Connection, HandshakeFailed
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.failures import raised_at
+from odradek.broker.server.handshake_places import HandshakePlaces
 from odradek.broker.server.known_client import (
     UNKNOWN,
     Gone,
@@ -47,18 +48,17 @@ class Handshakes:
     def __init__(self, connections_max: int, level: int = logging.INFO) -> None:
         """`level` is that of the log line about a connection that is closed."""
         self._level = level
-        self._places = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
-        self._scopes: dict[trio.CancelScope, None] = {}
+        most = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
+        self._places = HandshakePlaces(most)
         self.memory = Account(MEMORY_BYTES)
 
     @property
     def count(self) -> int:
-        return len(self._scopes)
+        return len(self._places)
 
     def end_all(self) -> None:
         """End the handshakes under way: the broker stops."""
-        for scope in self._scopes:
-            scope.cancel()
+        self._places.cancel_all()
 
     async def know(
         self,
@@ -72,16 +72,16 @@ class Handshakes:
         """
         if security.tls is None and security.sasl is None:
             return UNKNOWN
-        if len(self._scopes) >= self._places:
-            next(iter(self._scopes)).cancel()
         scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
-        self._scopes[scope] = None
+        self._places.enter(scope)
         step = "TLS handshake" if security.tls is not None else "authentication"
         try:
             with scope:
                 principal = ANONYMOUS
                 if security.tls is not None:
-                    await stream.handshake()
+                    note_progress = partial(self._places.note_progress, scope)
+                    await stream.handshake(note_progress)
+                    note_progress()
                     if security.sasl is None:
                         principal = security.tls.principal_of(stream.peer_certificate)
                     step = "authentication"
@@ -102,7 +102,7 @@ class Handshakes:
             LOGGER.exception("a bug in the broker: the handshake of %s failed", stream.peer)
             why = cause = "of that error"
         finally:
-            del self._scopes[scope]
+            self._places.leave(scope)
         LOGGER.log(
             self._level,
             "connection of %s to listener %s closed: %s",

@@ -44,9 +44,9 @@ TLS_BUGS: Final = (
     ),
     Planted(
         bug="silent clients take all places of handshakes",
-        where="Handshakes.know",
-        old="next(iter(self._scopes)).cancel()",
-        new="next(reversed(self._scopes)).cancel()",
+        where="HandshakePlaces.enter",
+        old="displaced = next(iter(crowd))",
+        new="displaced = next(reversed(crowd))",
         tests=(f"{HANDSHAKES}the_oldest_of_too_many_handshakes_goes",),
     ),
     Planted(
@@ -97,5 +97,15 @@ TLS_BUGS: Final = (
         old="self._unfinished.append(descriptor)",
         new="pass",
         tests=(f"{CONNECTION}more_than_a_turn_may_read_is_taken_in_the_next_one",),
+    ),
+    Planted(
+        bug="the oldest handshake goes",
+        where="HandshakePlaces.enter",
+        old="crowd = self._answered if is_crowded else self._silent",
+        new="crowd = self._answered or self._silent",
+        tests=(
+            "tests/broker/server/test_handshakes.py::"
+            "test_two_thousand_silent_clients_displace_no_handshake_that_is_nearly_done",
+        ),
     ),
 )

@@ -9,12 +9,13 @@ import trio.testing
 
 from odradek.broker.environment.env import HandshakeFailed, nothing_noted
 from odradek.broker.security.principal import ANONYMOUS, Principal
-from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, Handshakes
+from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, PLACES_MAX, Handshakes
 from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.broker.tls.principal_names import NoRule
 from tests.fakes.net import FakeConnection
 
+SLOW_SECONDS = 5
 ALICE = Principal("User", "CN=alice")
 
 
@@ -50,6 +51,14 @@ class Slow(FakeConnection):
         while True:
             await trio.sleep(1)
             self.bytes_sent += 1
+
+
+class Answered(FakeConnection):
+    """A client whose ClientHello is answered, and that finishes after some seconds."""
+
+    async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
+        note_progress()
+        await trio.sleep(SLOW_SECONDS)
 
 
 class Shows(FakeConnection):
@@ -122,6 +131,68 @@ async def test_the_oldest_of_too_many_handshakes_goes(
         assert await principal_of(handshakes, Shows(b"alice")) == ALICE
         handshakes.end_all()
     assert handshakes.count == 0
+
+
+async def test_newcomers_of_one_turn_displace_one_each(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """All of them cancelled the same one, and there were more than places."""
+    handshakes = Handshakes(40)
+    async with trio.open_nursery() as nursery:
+        for _ in range(500):
+            nursery.start_soon(principal_of, handshakes, Slow("client:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert handshakes.count == 10
+        handshakes.end_all()
+
+
+async def test_two_thousand_silent_clients_displace_no_handshake_that_is_nearly_done(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    handshakes = Handshakes(4_000)
+    known: list[Principal | None] = []
+
+    async def honest() -> None:
+        known.append(await principal_of(handshakes, Answered("client:1")))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(honest)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2_000):
+            nursery.start_soon(principal_of, handshakes, Slow("stranger:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert handshakes.count == PLACES_MAX
+        await trio.sleep(SLOW_SECONDS + 1)
+        assert known == [ANONYMOUS]
+        assert await principal_of(handshakes, Shows(b"alice")) == ALICE
+        await trio.sleep(HANDSHAKE_SECONDS)
+        assert handshakes.count == 0
+
+
+async def test_clients_that_have_begun_and_are_silent_then_keep_half_of_the_places(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    handshakes = Handshakes(40)
+    known: list[int] = []
+
+    async def begun(number: int) -> None:
+        if await principal_of(handshakes, Answered("stranger:1")) is not None:
+            known.append(number)
+
+    async def silent() -> None:
+        await principal_of(handshakes, Slow("client:1"))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(begun, number)
+            await trio.testing.wait_all_tasks_blocked()
+        for _ in range(20):
+            nursery.start_soon(silent)
+            await trio.testing.wait_all_tasks_blocked()
+        assert handshakes.count == 10
+        await trio.sleep(SLOW_SECONDS + 1)
+        assert sorted(known) == [15, 16, 17, 18, 19]  # the last ones, as many as half of the places
+        handshakes.end_all()
 
 
 async def test_an_error_of_ours_ends_one_connection_and_not_the_listener(
