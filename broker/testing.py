@@ -14,12 +14,15 @@ fixtures:
 - `odradek_new_topic`: a function that creates a topic there which no other test has, and returns
   its name: `odradek_new_topic("orders", partitions=3)`.
 - `odradek_broker`: a broker of the test's own, which it may stop, kill and restart.
-- `odradek_broker_config`: the settings of both; a fixture of this name in the conftest replaces it.
+- `odradek_secured_broker`: a broker with TLS, passwords and access control, as of
+  `run_secured_broker`, which all tests of a session share.
+- `odradek_broker_config`: the settings of all; a fixture of this name in the conftest replaces it.
 """
 
 import contextlib
 import os
 import re
+import secrets
 import select
 import shutil
 import signal
@@ -28,6 +31,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 try:
@@ -35,6 +39,7 @@ try:
 except ImportError:  # the context manager works without pytest
     pytest = None  # type: ignore[assignment]
 
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 """A start takes a second, but a disk may stall and a machine may be busy."""
@@ -80,9 +85,7 @@ class RunningBroker:
 
     def start(self) -> None:
         """Start the process and return when it serves. A port once picked stays the same."""
-        arguments = [*self.listening, "--data-dir", str(self.data_dir)]
-        for name, value in self.config.items():
-            arguments += ["--set", f"{name}={value}"]
+        arguments = [*self.listening, "--data-dir", str(self.data_dir), *self._settings()]
         self._written.seek(0)
         self._written.truncate()
         self.process = subprocess.Popen(
@@ -96,6 +99,13 @@ class RunningBroker:
             self.kill()
             raise BrokerDidNotStart(self.log or "it printed nothing")
         self.port = int(said[2])
+
+    def _settings(self) -> list[str]:
+        """Return the arguments that give the process its settings."""
+        given: list[str] = []
+        for name, value in self.config.items():
+            given += ["--set", f"{name}={value}"]
+        return given
 
     def _first_line(self) -> str:
         assert self.process.stdout is not None
@@ -167,6 +177,120 @@ def run_broker(
             shutil.rmtree(directory, ignore_errors=True)
 
 
+class SecuredBroker(RunningBroker):
+    """A broker process with TLS, passwords and access control, and what its users need."""
+
+    listener: ClassVar[str] = "SASL_SSL"
+    users: Mapping[str, str] = MappingProxyType({})
+    """The passwords by the names of users."""
+    certificate: Path
+    """The file with the certificate that clients trust."""
+    _directory: Path
+    """Where its certificate and its settings are, which have the passwords."""
+
+    @property
+    def address(self) -> str:
+        return f"localhost:{self.port}"
+
+    def options(self, user: str) -> dict[str, Any]:
+        """Return the options of Odradek's clients for a user."""
+        return {
+            "security_protocol": "SASL_SSL",
+            "ssl_ca_location": str(self.certificate),
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": user,
+            "sasl_password": self.users[user],
+        }
+
+    def librdkafka(self, user: str) -> dict[str, Any]:
+        """Return the settings of confluent-kafka, and of other programs with librdkafka."""
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificate),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": self.users[user],
+        }
+
+    def properties(self, user: str) -> dict[str, str]:
+        """Return the settings of Java's clients and of commands, as in `client.properties`."""
+        return {
+            "bootstrap.servers": self.address,
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.certificate),
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": _jaas({"username": user, "password": self.users[user]}),
+        }
+
+    def _settings(self) -> list[str]:
+        """Keep the settings in a file: arguments are seen by every user of the machine."""
+        file = self._directory / "server.properties"
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{_line(*each)}\n" for each in self.config.items()))
+        return ["--config", str(file)]
+
+
+@contextlib.contextmanager
+def run_secured_broker(
+    users: Mapping[str, str],
+    *,
+    super_users: Sequence[str] = (),
+    config: Mapping[str, str] | None = None,
+    data_dir: Path | None = None,
+) -> Iterator[SecuredBroker]:
+    """Run a broker with TLS and access control, at which users authenticate by passwords.
+
+        with run_secured_broker({"alice": "secret"}, super_users=["alice"]) as broker:
+            producer = Producer(broker.address, **broker.options("alice"))
+
+    `users` are the passwords by name. A super user may do everything, and gives the others their
+    rights, by `Admin.create_acls` or `odradek acl add`. Otherwise as `run_broker`.
+    """
+    from odradek.broker.testing_certificate import make_certificate
+
+    with tempfile.TemporaryDirectory(prefix="odradek-secured-") as own:
+        both, certificate = make_certificate(Path(own))
+
+        class Broker(SecuredBroker):
+            """The broker of this call."""
+
+        Broker.users, Broker.certificate, Broker._directory = dict(users), certificate, Path(own)
+        settings = {
+            "ssl.keystore.location": str(both),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": _jaas(
+                {f"user_{name}": password for name, password in users.items()}
+            ),
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": ";".join(f"User:{name}" for name in super_users),
+            **(config or {}),
+        }
+        with run_broker(data_dir=data_dir, config=settings, kind=Broker) as broker:
+            assert isinstance(broker, SecuredBroker)
+            yield broker
+
+
+def _jaas(options: Mapping[str, str]) -> str:
+    """Return a line of JAAS for PLAIN."""
+    given = " ".join(
+        f"{name if name.isidentifier() else _quoted(name)}={_quoted(value)}"
+        for name, value in options.items()
+    )
+    return f"{PLAIN_MODULE} required {given};"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _line(name: str, value: str) -> str:
+    """Return a line of a file of settings."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return f"{name}={escaped}"
+
+
 TEST_SETTINGS: Final = {"group.initial.rebalance.delay.ms": "0"}
 """A group waits for no other members: a test has few, and should be quick."""
 
@@ -207,6 +331,17 @@ if pytest is not None:
     ) -> Iterator[RunningBroker]:
         """A broker process that the tests of a session share. They do not stop it."""
         with run_broker(config=odradek_broker_config) as broker:
+            yield broker
+
+    @pytest.fixture(scope="session")
+    def odradek_secured_broker(
+        odradek_broker_config: Mapping[str, str],
+    ) -> Iterator[SecuredBroker]:
+        """A secured broker with the users admin, who may do everything, alice and bob."""
+        users = {name: secrets.token_urlsafe(16) for name in ("admin", "alice", "bob")}
+        with run_secured_broker(
+            users, super_users=["admin"], config=odradek_broker_config
+        ) as broker:
             yield broker
 
     @pytest.fixture

@@ -19,6 +19,17 @@ pytest_plugins = ["odradek.broker.testing"]
 def odradek_broker_config():
     return {"num.partitions": "7"}
 """
+SECURED: Final = """
+from odradek.client.blocking import Acl, Admin, Producer
+
+def test_a_user_writes(odradek_secured_broker):
+    broker = odradek_secured_broker
+    with Admin(broker.address, **broker.options("admin")) as admin:
+        admin.create_topic("t", partitions=1)
+        admin.create_acls([Acl("topic", "t", "User:alice", "write")])
+    with Producer(broker.address, **broker.options("alice")) as producer:
+        assert producer.send("t", b"x").result().partition == 0
+"""
 TESTS: Final = """
 from pathlib import Path
 
@@ -48,6 +59,7 @@ def test_tests_of_a_worker_share_a_broker_and_each_has_topics_of_its_own(tmp_pat
     (tmp_path / "test_mine.py").write_text(TESTS)
     (sample,) = SAMPLE.findall((ROOT / "README.md").read_text())
     (tmp_path / "test_of_the_readme.py").write_text(sample)
+    (tmp_path / "test_secured.py").write_text(SECURED)
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "xdist", "-p", "no:cacheprovider"],
         cwd=tmp_path,
@@ -61,7 +73,7 @@ def test_tests_of_a_worker_share_a_broker_and_each_has_topics_of_its_own(tmp_pat
         timeout=120,
     )
     assert ended.returncode == 0, ended.stdout
-    assert "4 passed" in ended.stdout
+    assert "5 passed" in ended.stdout
     brokers = (tmp_path / "brokers").read_text().split()
     assert len(brokers) == 3
     assert len(set(brokers)) <= 2, "one for each worker"

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 from odradek.client import (
     Admin,
     AuthenticationFailed,
+    Consumer,
     Disconnected,
     OAuthToken,
     Producer,
@@ -85,6 +86,22 @@ async def test_a_producer_does_not_wait_for_a_broker_that_refuses_it(
     with pytest.raises(AuthenticationFailed, match=WRONG):
         async with Producer(ADDRESS, transactional_id="x", **given):
             pass
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+async def test_a_consumer_does_not_wait_for_a_broker_that_refuses_it(
+    autojump_clock: MockClock, sasl_broker: SaslBroker, group_id: str | None
+) -> None:
+    given = options(sasl_broker, "SCRAM-SHA-256", sasl_password="x")
+    began = trio.current_time()
+    async with Consumer(ADDRESS, group_id=group_id, **given) as consumer:
+        if group_id is None:
+            consumer.assign([("t", 0)])
+        else:
+            consumer.subscribe(["t"])
+        with pytest.raises(AuthenticationFailed, match=WRONG):
+            await consumer.poll(20_000)
+    assert trio.current_time() - began < 5
 
 
 async def test_a_mechanism_that_the_listener_lacks_is_refused_with_those_that_it_has(
