@@ -153,7 +153,7 @@ class SaslDialog:
         authenticated = self._to_authenticated(found) if isinstance(found, Success) else None
         answer = SaslAuthenticateResponse(
             error_code=ErrorCode.NONE,
-            error_message=None,
+            error_message="",  # as Kafka sends it
             auth_bytes=found.token,
             session_lifetime_ms=authenticated.session_ms if authenticated else 0,
         )

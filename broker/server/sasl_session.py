@@ -21,8 +21,9 @@ from odradek.protocol.apis.sasl import SASL_HANDSHAKE
 from odradek.protocol.errors import ProtocolError
 
 RENEWAL_SECONDS: Final = 1.0
-"""The shortest time between two authentications of a connection, as in Kafka."""
-_KEY_AND_VERSION: Final = struct.Struct(">hh")
+"""The shortest time between two renewals of a session, as in Kafka."""
+_KEY: Final = struct.Struct(">h")
+_HANDSHAKE: Final = _KEY.pack(SASL_HANDSHAKE.key)
 
 
 class SaslSession:
@@ -35,15 +36,16 @@ class SaslSession:
         self._sasl = sasl
         self._context = context
         self._renewal: SaslDialog | None = None
+        self._renewed = -inf
+        """The time at which the last renewal began."""
         self.failure_seconds = sasl.failure_seconds
         self._begin(authenticated)
 
     def _begin(self, authenticated: Authenticated) -> None:
         self._authenticated = authenticated
-        self._began = trio.current_time()
         self._ends = inf
         if authenticated.session_ms:
-            self._ends = self._began + authenticated.session_ms / 1000
+            self._ends = trio.current_time() + authenticated.session_ms / 1000
 
     @property
     def is_open(self) -> bool:
@@ -61,13 +63,12 @@ class SaslSession:
             return False
         if self._renewal is not None:
             return True
-        is_handshake = False
-        if len(frame) >= _KEY_AND_VERSION.size:
-            key, version = _KEY_AND_VERSION.unpack_from(frame)
-            is_handshake = key == SASL_HANDSHAKE.key and version > 0
+        is_handshake = frame[: _KEY.size] == _HANDSHAKE
         now = trio.current_time()
-        # A handshake that comes too early is refused by the handler, as without sessions.
-        if is_handshake and (now > self._ends or now - self._began >= RENEWAL_SECONDS):
+        # A handshake that comes too soon after the last renewal is refused by the handler, as where
+        # sessions have no end. The first one may come at any time, as in Kafka.
+        if is_handshake and (now > self._ends or now - self._renewed >= RENEWAL_SECONDS):
+            self._renewed = now
             self._renewal = SaslDialog(self._sasl, self._context, self._authenticated)
             return True
         # invariant authentication 4: No request is served after the end of its client's session.

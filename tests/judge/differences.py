@@ -423,6 +423,12 @@ _OF_ADMINISTRATION: Final = (
 
 _OF_ACCESS: Final = (
     Difference(
+        name="A client that has not authenticated may send little",
+        story=r"sasl\.(metadata_after|again_in).*=(1|metadata)\]",
+        kafka=r"metadata -> 0 brokers",
+        ours=r"metadata -> closed",
+    ),
+    Difference(
         name="A client cannot fetch as a follower",
         story=r"acls\..*Fetch as a follower.*",
         kafka=r"(?P<what>.*Fetch v12 -> \{NONE \{t zero \{)NOT_LEADER_OR_FOLLOWER\}\}\}",

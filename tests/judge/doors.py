@@ -1,6 +1,7 @@
-"""How those come in whom a secured broker knows by their certificates."""
+"""How those come in whom a secured broker knows by their certificates, or by their passwords."""
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,13 +30,13 @@ class TlsLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """How those who are authorised come in: the port, and where certificates are."""
+    """The ports of further listeners, by their names, and where certificates are."""
 
-    port: int
+    ports: Mapping[str, int]
     directory: Path
 
     def line(self, who: str, source: str = HERE) -> Line:
-        return TlsLine(_context(self.directory, who), self.port, source)
+        return TlsLine(_context(self.directory, who), self.ports["SSL"], source)
 
 
 @cache

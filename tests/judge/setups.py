@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from odradek.broker.testing import RunningBroker, run_broker
 from odradek.protocol.api import Api
@@ -50,6 +50,7 @@ from tests.judge.story import (
     GIVING_UP,
     GROUPS,
     POLICIES,
+    SASL,
     SECURED,
     SHARED,
     Story,
@@ -80,7 +81,34 @@ OF_GROUPS: Final = {
     "group.consumer.max.size": str(MEMBERS_MAX),
     "group.consumer.assignment.interval.ms": "0",
 }
+SESSION_MS: Final = 3_600_000
+"""The time after which a client of the listener AGAIN must authenticate anew."""
+_LOGIN: Final = "org.apache.kafka.common.security"
+PLAIN_LOGIN: Final = (
+    f"{_LOGIN}.plain.PlainLoginModule required "
+    'user_alice="of alice" user_bob="of bob" user_eve="of=eve,";'
+)
 POLICY: Final = "group.consumer.migration.policy"
+
+
+def _of_sasl(logins: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of listeners with these mechanisms."""
+    return {
+        **COMMON,
+        "sasl.enabled.mechanisms": ",".join(logins).upper(),
+        "connection.failed.authentication.delay.ms": "20",
+        **{
+            f"listener.name.{listener}.{mechanism}.sasl.jaas.config": login
+            for listener in ("sasl_plaintext", "again")
+            for mechanism, login in logins.items()
+        },
+        **{
+            f"listener.name.again.{mechanism}.connections.max.reauth.ms": str(SESSION_MS)
+            for mechanism in logins
+        },
+    }
+
+
 SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     SHARED: COMMON,
     GIVING_UP: COMMON,
@@ -100,7 +128,13 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "ssl.client.auth": "required",
         "transaction.two.phase.commit.enable": "true",
     },
+    SASL: _of_sasl({"plain": PLAIN_LOGIN}),
 }
+LISTENERS: Final[Mapping[str, Sequence[str]]] = {
+    SECURED: ("SSL",),
+    SASL: ("SASL_PLAINTEXT", "AGAIN:SASL_PLAINTEXT"),
+}
+"""The listeners of a setup beside the plain one."""
 KAFKAS: Final[Mapping[str, Mapping[str, str]]] = {
     setup: {"group.consumer.assignor.offload.enable": "false"}
     for setup in SETTINGS
@@ -158,8 +192,8 @@ def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     """Run our broker with the settings and records of a setup."""
     kind = GivingUp if setup == GIVING_UP else RunningBroker
     wait_ms = NO_WAIT_MS if setup == GIVING_UP else WAIT_MS
-    if setup == SECURED:
-        with _our_secured_setup(stories) as secured:
+    if setup in LISTENERS:
+        with _our_secured_setup(setup, stories) as secured:
             yield secured
         return
     config = {**SETTINGS[setup], **OURS, "transaction.concurrent.wait.ms": wait_ms}
@@ -173,8 +207,8 @@ def our_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
 @contextlib.contextmanager
 def kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     """Run a real Kafka with the settings and records of a setup."""
-    if setup == SECURED:
-        with _secured_kafka_setup(stories) as secured:
+    if setup in LISTENERS:
+        with _secured_kafka_setup(setup, stories) as secured:
             yield secured
         return
     with RealKafka(settings={**SETTINGS[setup], **KAFKAS.get(setup, {})}) as kafka:
@@ -186,44 +220,62 @@ def kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
 
 
 class SecuredBroker(RunningBroker):
-    """A broker with a second listener, which has TLS."""
+    """A broker with further listeners."""
+
+    further: ClassVar[Sequence[str]] = ("SSL",)
+    """Their protocols, or NAME:PROTOCOL."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.port, self.tls_port = free_ports(2)
+        names = [each.partition(":")[0] for each in self.further]
+        self.port, *ports = free_ports(1 + len(names))
+        self.ports = dict(zip(names, ports, strict=True))
 
     @property
     def listening(self) -> Sequence[str]:
-        listeners = f"PLAINTEXT://{HERE}:{self.port},SSL://{HERE}:{self.tls_port}"
-        return ("--set", f"listeners={listeners}")
+        ports = {"PLAINTEXT": self.port, **self.ports}
+        listeners = ",".join(f"{name}://{HERE}:{port}" for name, port in ports.items())
+        protocols = ",".join(
+            f"{each.partition(':')[0]}:{each.rpartition(':')[2]}"
+            for each in ("PLAINTEXT", *self.further)
+        )
+        return (
+            *("--set", f"listeners={listeners}"),
+            *("--set", f"listener.security.protocol.map={protocols}"),
+        )
+
+
+class SaslBroker(SecuredBroker):
+    further = LISTENERS[SASL]
 
 
 @contextlib.contextmanager
-def _our_secured_setup(stories: Iterable[Story]) -> Iterator[Setup]:
+def _our_secured_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
+    kind = SecuredBroker if setup == SECURED else SaslBroker
     with tempfile.TemporaryDirectory() as name:
-        settings = {**SETTINGS[SECURED], **_of_tls(Path(name)), **OURS}
-        with run_broker(config=settings, kind=SecuredBroker) as broker:
+        settings = {**SETTINGS[setup], **_of_tls(Path(name)), **OURS}
+        with run_broker(config=settings, kind=kind) as broker:
             assert isinstance(broker, SecuredBroker)
-            _prepare(broker, SECURED, stories)
-            doors = Doors(broker.tls_port, Path(name))
-            yield Setup([SECURED], SecuredAddress(broker.host, broker.port, doors))
+            _prepare(broker, setup, stories)
+            doors = Doors(broker.ports, Path(name))
+            yield Setup([setup], SecuredAddress(broker.host, broker.port, doors))
 
 
 @contextlib.contextmanager
-def _secured_kafka_setup(stories: Iterable[Story]) -> Iterator[Setup]:
+def _secured_kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
     with tempfile.TemporaryDirectory() as name:
         settings = {
-            **SETTINGS[SECURED],
-            **KAFKAS[SECURED],
+            **SETTINGS[setup],
+            **KAFKAS.get(setup, {}),
             **_of_tls(Path(name)),
             "ssl.keystore.type": "PEM",
             "ssl.truststore.type": "PEM",
             "unstable.api.versions.enable": "true",
         }
-        with RealKafka(settings=settings, listeners=["SSL"]) as kafka:
-            _prepare(kafka, SECURED, stories)
-            doors = Doors(kafka.ports["SSL"], Path(name))
-            yield Setup([SECURED], SecuredAddress(kafka.host, kafka.port, doors))
+        with RealKafka(settings=settings, listeners=LISTENERS[setup]) as kafka:
+            _prepare(kafka, setup, stories)
+            doors = Doors(kafka.ports, Path(name))
+            yield Setup([setup], SecuredAddress(kafka.host, kafka.port, doors))
 
 
 def _of_tls(directory: Path) -> dict[str, str]:

@@ -35,6 +35,8 @@ GIVING_UP: Final = "giving up"
 GROUPS: Final = "groups"
 SECURED: Final = "secured"
 """With an authoriser; stories are told by a super user."""
+SASL: Final = "sasl"
+"""With listeners for users whose passwords are in the settings."""
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 """The values of `group.consumer.migration.policy`, Kafka's default first."""
 

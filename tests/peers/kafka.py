@@ -58,7 +58,8 @@ class RealKafka:
         listeners: Sequence[str] = (),
     ) -> None:
         """`ports` are those of the broker and of the controller; None: free ones. `listeners` are
-        further ones by their protocols, such as SSL; the attribute `ports` has where they are."""
+        further ones by their protocols, such as SSL, or NAME:PROTOCOL; the attribute `ports` has
+        the port of each by its name."""
         self._libs = jars.kafka_jars()
         self._temporary = None
         if data_dir is None:
@@ -174,10 +175,11 @@ class RealKafka:
 
     def _choose_ports(self) -> None:
         self.port, controller_port = self._ports or free_ports(2)
-        self.ports = dict(zip(self._listeners, free_ports(len(self._listeners)), strict=True))
+        of_names = {each.partition(":")[0]: each for each in self._listeners}
+        self.ports = dict(zip(of_names, free_ports(len(of_names)), strict=True))
         controller = f"{self.host}:{controller_port}"
         further = "".join(f",{name}://{self.host}:{port}" for name, port in self.ports.items())
-        protocols = "".join(f",{name}:{name}" for name in self.ports)
+        protocols = "".join(f",{name}:{each.rpartition(':')[2]}" for name, each in of_names.items())
         properties = {
             **FIXED_SETTINGS,
             "controller.quorum.voters": f"{self._settings.get('node.id', '1')}@{controller}",

@@ -50,7 +50,7 @@ async def test_plain_by_bytes() -> None:
         asker.send(SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=RIGHT))
         frame = await asker.frame()
         assert frame is not None
-        assert frame[4:] == bytes.fromhex("00 0000 00 01 0000000000000000 00")
+        assert frame[4:] == bytes.fromhex("00 0000 01 01 0000000000000000 00")
         assert (await asker.ask(METADATA, 9, EVERYTHING)) is not None
 
 
@@ -176,7 +176,7 @@ async def test_scram_refuses_a_first_message_in_one_way(first: bytes) -> None:
 
 async def test_scram_refuses_to_let_a_user_act_for_another() -> None:
     async with sasl_broker() as broker:
-        for acts_for, words in (("eve", AUTHORIZATION_ID), ("alice", None)):
+        for acts_for, words in (("eve", AUTHORIZATION_ID), ("alice", "")):
             asker = broker.connect()
             await handshake(asker, "SCRAM-SHA-256")
             client = ScramClient("alice", "alice secret", acts_for=acts_for)
