@@ -1,6 +1,7 @@
 """What the agents in Python have in common; what an agent is, says `agents.py`."""
 
 import faulthandler
+import os
 import signal
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -16,6 +17,16 @@ member that sends heartbeats and does not join again, because it hangs (the defa
 
 SHOW_STACKS: Final = signal.SIGUSR1
 """Has an agent write to its standard error what each of its threads does."""
+
+
+GIVEN: Final = "AGENT_SETTINGS"
+"""The environment variable with more settings of the library: NAME=VALUE, one a line."""
+
+
+def given_settings() -> dict[str, str]:
+    """Return the settings that the test gives to every client of the process."""
+    lines = os.environ.get(GIVEN, "").splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 class Agent:

@@ -20,6 +20,9 @@ without a word, as in life. The commands:
     copy (the words of a relay)              (aiokafka) consume, produce, commit, without
                                              transactions; it does not end
 
+`AGENT_SETTINGS` in the environment has more settings of the library, NAME=VALUE, one a line
+(confluent, Java).
+
 The answer is `ok WORDS...` or `error KIND MESSAGE`; a relay says `progress COMMITTED` before it.
 """
 

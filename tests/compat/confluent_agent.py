@@ -20,18 +20,24 @@ from tests.compat.agent import (
     NO_INSTANCE,
     SHORT_SESSION_MS,
     Agent,
+    given_settings,
     say,
 )
 
 TIMEOUT_SECONDS: Final = 30.0
-QUICK: Final = {  # how soon a broker that died is looked for again
+QUICK: Final[dict[str, Any]] = {  # how soon a broker that died is looked for again
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
     # With the default, send_offsets_to_transaction waits for ever once all brokers were gone: what
     # is remembered of the group's coordinator is a connection that was given up (librdkafka 5511).
     "metadata.recovery.strategy": "none",
+    **given_settings(),
 }
+REFUSALS: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
 
 
 class ConfluentAgent(Agent):
@@ -82,7 +88,7 @@ class ConfluentAgent(Agent):
 
     def do_offsets(self, name: str, group: str, topic: str, partition: str, offset: str) -> None:
         places = [TopicPartition(topic, int(partition), int(offset))]
-        stranger = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group})
+        stranger = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, **QUICK})
         metadata = stranger.consumer_group_metadata()  # of a group that nobody has joined
         sender = self._producers[name]
         _until_done(lambda t: sender.send_offsets_to_transaction(places, metadata, t))
@@ -221,7 +227,7 @@ def _stored(receiver: Consumer) -> list[TopicPartition]:
 def _records(messages: "list[Message[bytes, bytes]]") -> "list[Message[bytes, bytes]]":
     for message in messages:
         error = message.error()
-        if error is not None and error.fatal():
+        if error is not None and (error.fatal() or error.code() in REFUSALS):
             raise KafkaException(error)
     return [message for message in messages if message.error() is None]
 

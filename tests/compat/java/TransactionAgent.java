@@ -79,13 +79,20 @@ public final class TransactionAgent {
         return producer;
     }
 
-    /** How soon a broker that died is looked for again. */
+    /** How soon a broker that died is looked for again, and what the test gives to every client. */
     private static Map<String, Object> quick(String bootstrap) {
-        return new HashMap<>(Map.of(
+        Map<String, Object> settings = new HashMap<>(Map.of(
             "bootstrap.servers", bootstrap,
             "retry.backoff.ms", 20,
             "reconnect.backoff.ms", 20,
             "reconnect.backoff.max.ms", 200));
+        for (String line : System.getenv().getOrDefault("AGENT_SETTINGS", "").split("\n")) {
+            if (!line.isEmpty()) {
+                int end = line.indexOf('=');
+                settings.put(line.substring(0, end), line.substring(end + 1));
+            }
+        }
+        return settings;
     }
 
     /** A time-out means that the very same call may be made again. */
