@@ -8,7 +8,7 @@ import trio
 
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.image import BrokerImage, Endpoint
-from odradek.broker.config.addresses import Listener, printed
+from odradek.broker.config.addresses import PLAINTEXT, SSL, Listener, printed
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Env
 from odradek.broker.security.principal import ANONYMOUS, Principal
@@ -143,7 +143,8 @@ async def bind_all(
         peer_host=first.advertised_host if address.peer_port is not None else "",
         peer_port=peer_port,
         peer_listener=first.name if address.peer_port is not None else "",
-        peer_protocol=first.protocol,
+        # Brokers know each other by their certificates, also where clients have passwords.
+        peer_protocol=SSL if first.has_tls else PLAINTEXT,
         has_transaction_groups=True,
         knows_acls=True,
         knows_quotas=True,

@@ -129,3 +129,18 @@ def test_a_broker_whose_certificate_does_not_count_is_kept_out_and_the_others_go
             cluster.wait_in_sync(SECURE)
             bookkeeper.wait_for_more(WRITTEN)
         check_numbers(read(bootstrap, bookkeeper.next_number, **options))
+
+
+def test_brokers_use_certificates_where_clients_have_passwords(
+    real_etcd: RealEtcd, tmp_path: Path
+) -> None:
+    """Of SASL_SSL, which a cluster may have as its only listener, brokers use the TLS."""
+    with tls_brokers(
+        real_etcd, tmp_path, "/sasl", between=SECURE, listeners=(SECURE,), has_sasl=True
+    ) as cluster:
+        make_topics(cluster, SECURE)
+        options = cluster.options(SECURE)
+        with Bookkeeper(cluster.addresses(SECURE), **options) as bookkeeper:
+            bookkeeper.wait_for_more(WRITTEN)
+        cluster.wait_in_sync(SECURE)
+        check_numbers(read(cluster.addresses(SECURE), bookkeeper.next_number, **options))

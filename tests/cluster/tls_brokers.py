@@ -22,6 +22,16 @@ SETTINGS: Final = {
     "broker.session.timeout.ms": "3000",
     "listener.security.protocol.map": MAP,
 }
+USER: Final = "ann"
+PASSWORD: Final = "of-ann"
+SASL_SETTINGS: Final = {
+    "listener.security.protocol.map": f"{INSIDE}:PLAINTEXT,{SECURE}:SASL_SSL",
+    "sasl.enabled.mechanisms": "PLAIN",
+    f"listener.name.{SECURE.lower()}.plain.sasl.jaas.config": (
+        "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        f'user_{USER}="{PASSWORD}";'
+    ),
+}
 
 
 class ClusterBroker(RunningBroker):
@@ -35,7 +45,11 @@ class ClusterBroker(RunningBroker):
 class TlsBrokers:
     """Three brokers. Each has a port for each listener, and one for the others."""
 
-    def __init__(self, etcd: RealEtcd, directory: Path, prefix: str) -> None:
+    def __init__(
+        self, etcd: RealEtcd, directory: Path, prefix: str, *, has_sasl: bool = False
+    ) -> None:
+        """`has_sasl`: clients of the listener with TLS give a password."""
+        self._has_sasl = has_sasl
         self.authority = Authority(directory)
         self.alice = self.authority.signed("alice", hosts=())
         self._ports = free_ports(3 * COUNT)
@@ -44,6 +58,7 @@ class TlsBrokers:
                 directory / f"data-{node_id}",
                 {
                     **SETTINGS,
+                    **(SASL_SETTINGS if has_sasl else {}),
                     "node.id": str(node_id),
                     "inter.broker.listener.port": str(self.peer_port(node_id)),
                     "etcd.endpoints": ",".join(etcd.endpoints),
@@ -72,8 +87,14 @@ class TlsBrokers:
         """Return the options of a client of that listener."""
         if listener == INSIDE:
             return {}
+        passwords = {
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": USER,
+            "sasl_password": PASSWORD,
+        }
         return {
-            "security_protocol": "SSL",
+            "security_protocol": "SASL_SSL" if self._has_sasl else "SSL",
+            **(passwords if self._has_sasl else {}),
             "ssl_ca_location": self.authority.file,
             "ssl_certificate_location": self.alice.certificate_file,
             "ssl_key_location": self.alice.key_file,
@@ -115,10 +136,16 @@ class TlsBrokers:
 
 @contextmanager
 def tls_brokers(
-    etcd: RealEtcd, directory: Path, prefix: str, *, between: str, listeners: tuple[str, ...]
+    etcd: RealEtcd,
+    directory: Path,
+    prefix: str,
+    *,
+    between: str,
+    listeners: tuple[str, ...],
+    has_sasl: bool = False,
 ) -> Iterator[TlsBrokers]:
     """Run three brokers while the block runs."""
-    found = TlsBrokers(etcd, directory, prefix)
+    found = TlsBrokers(etcd, directory, prefix, has_sasl=has_sasl)
     with ExitStack() as stack:
         for broker, node_id in zip(found.brokers, found.node_ids, strict=True):
             found.listen_on(node_id, between=between, listeners=listeners)
