@@ -54,6 +54,7 @@ MODULES: Final = (
     "reassignments",
     "replica_fetch",
     "sasl",
+    "scram_credentials",
     "security",
     "topic_partitions",
     "topics",

@@ -55,6 +55,7 @@ ROWS: Final = (
     ApiRow(48, "DescribeClientQuotas", "quotas", 0, 1, Listeners.CLIENTS),
     ApiRow(49, "AlterClientQuotas", "alter_quotas", 0, 1, Listeners.CLIENTS),
     ApiRow(50, "DescribeUserScramCredentials", "security", 0, 0, Listeners.CLIENTS),
+    ApiRow(51, "AlterUserScramCredentials", "scram_credentials", 0, 0, Listeners.CLIENTS),
     ApiRow(55, "DescribeQuorum", "quorum", 0, 2, Listeners.CLIENTS),
     ApiRow(57, "UpdateFeatures", "features", 0, 2, Listeners.CLIENTS),
     ApiRow(60, "DescribeCluster", "describe_cluster", 0, 2, Listeners.CLIENTS),

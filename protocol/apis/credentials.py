@@ -2,6 +2,7 @@
 
 DescribeDelegationToken (key 41), versions 1-3, flexible from 2; 3 says who has asked for a token.
 DescribeUserScramCredentials (key 50), version 0, flexible.
+AlterUserScramCredentials (key 51), version 0, flexible: it brings the salted password.
 """
 
 from typing import Final
@@ -84,6 +85,49 @@ class DescribeUserScramCredentialsResponse:
     )
 
 
+@message
+class ScramCredentialDeletion:
+    name: str = string()
+    mechanism: int = int8()
+
+
+@message
+class ScramCredentialUpsertion:
+    name: str = string()
+    mechanism: int = int8()
+    iterations: int = int32()
+    salt: bytes = blob()
+    salted_password: bytes = blob()
+
+
+@message
+class AlterUserScramCredentialsRequest:
+    deletions: tuple[ScramCredentialDeletion, ...] = array(ScramCredentialDeletion)
+    upsertions: tuple[ScramCredentialUpsertion, ...] = array(ScramCredentialUpsertion)
+
+
+@message
+class AlterUserScramCredentialsResult:
+    user: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=0)
+
+
+@message
+class AlterUserScramCredentialsResponse:
+    throttle_time_ms: int = int32(default=0)
+    results: tuple[AlterUserScramCredentialsResult, ...] = array(AlterUserScramCredentialsResult)
+
+
+ALTER_USER_SCRAM_CREDENTIALS: Final = Api(
+    key=51,
+    name="AlterUserScramCredentials",
+    min_version=0,
+    max_version=0,
+    flexible_from=0,
+    request=AlterUserScramCredentialsRequest,
+    response=AlterUserScramCredentialsResponse,
+)
 DESCRIBE_DELEGATION_TOKEN: Final = Api(
     key=41,
     name="DescribeDelegationToken",

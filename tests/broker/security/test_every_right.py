@@ -127,4 +127,6 @@ def test_every_api_that_is_served_declares_what_it_needs() -> None:
         "ApiVersions",
         "DescribeCluster",
         "DescribeDelegationToken",
+        "SaslAuthenticate",
+        "SaslHandshake",
     }
