@@ -29,7 +29,8 @@ def stranger(first: bytes) -> str | None:
     """Return what sends these bytes first, with an article; None if it may be a broker."""
     if len(first) > 2 and first[0] in (TLS_ALERT, TLS_HANDSHAKE) and first[1] == TLS_MAJOR:
         return (
-            "a TLS server: set security.protocol=SSL (security_protocol), or take a plain listener"
+            "a TLS server: set security.protocol=SSL or SASL_SSL (security_protocol), or take a "
+            "plain listener"
         )
     if first[:2] in (b"E\0", b"N\0") and first[5:6] in (b"S", b"C"):
         return "a PostgreSQL server"

@@ -129,8 +129,8 @@ def test_a_certificate_of_another_authority_is_refused(
 def test_a_client_without_tls_on_a_port_with_it_is_told(secured: Secured) -> None:
     said = refusal(secured.address)
     assert said == (
-        f"{secured.address} is not a Kafka broker, but a TLS server: set security.protocol=SSL "
-        "(security_protocol), or take a plain listener"
+        f"{secured.address} is not a Kafka broker, but a TLS server: set security.protocol=SSL or "
+        "SASL_SSL (security_protocol), or take a plain listener"
     )
 
 
