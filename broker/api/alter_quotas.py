@@ -13,6 +13,9 @@ Differs from Kafka:
   INVALID_REQUEST for it, as Kafka does, which makes the first change nevertheless.
 - The quota of an address names an address. Kafka also takes the name of a host, and looks it up.
 - A quota is a number. NaN is refused as a value that is not above 0. Kafka keeps it.
+- A quota lets something pass. A whole number is 1 at least. A percentage or a rate of partitions is
+  0.000001 at least. Kafka takes 1e-7 for a whole number, which is 0, and refuses 4999.9999999.
+- Connections from the broker's own machine do not count, so a quota of addresses can be removed.
 - The number of quotas is bounded. There are at most 10,000 entities (POLICY_VIOLATION), and names
   have up to 4,096 characters. A request that changes more than 50 entities may be applied in
   parts, if the store fails meanwhile.
@@ -37,6 +40,7 @@ from odradek.broker.environment.turns import Turns
 from odradek.broker.quotas.entities import (
     CLIENT_ID,
     IP,
+    LEAST,
     OF_ADDRESSES,
     OF_CLIENTS,
     TYPES,
@@ -63,8 +67,6 @@ PARTS_MAX: Final = 4
 """The parts of an entity that are looked at. It has two at most, so more are an error already."""
 NAME_MAX: Final = 4_096
 """The most characters of a name."""
-ROUNDING: Final = 1e-6
-"""The difference to a whole number that is taken for none."""
 
 
 async def alter_client_quotas(
@@ -165,8 +167,10 @@ def _check_value(op: OpData, bounds: Mapping[str, QuotaBound]) -> None:
     if bound.most is not None:
         if op.value > bound.most:
             raise _invalid(f"Proposed value for {op.key} is too large for {bound.java_type}.")
-        if op.value % 1 > ROUNDING:
+        if bound.is_too_small(op.value) or bound.is_fraction(op.value):
             raise _invalid(f"{op.key} cannot be a fractional value.")
+    if bound.is_too_small(op.value):
+        raise _invalid(f"Quota {op.key} must be at least {LEAST:f}")
 
 
 def _shown(parts: Mapping[str, str | None]) -> str:

@@ -103,7 +103,8 @@ class ClientQuotas:
                     before = read_values(key, stored)
             altered = {**before, **kinds}
             after = {kind: value for kind, value in altered.items() if value is not None}
-            if after == before:
+            # What is stored and has no readable value is removed, too.
+            if after == before and (stored is None or before):
                 continue
             count += (stored is None) - (not after)
             writes[key] = pack_values(after) if after else None

@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.broker.cluster.store import fields_of, pack, reading
 from odradek.broker.environment.env import Versioned
-from odradek.broker.quotas.entities import TYPES, Entity, QuotaTable, Values
+from odradek.broker.quotas.entities import TYPES, Entity, QuotaTable, Values, bound_of
 
 QUOTAS: Final = "/quotas/"
 DEFAULT: Final = "*"
@@ -49,11 +49,12 @@ def pack_values(values: Values) -> bytes:
 
 
 def read_values(key: str, stored: Versioned) -> dict[str, float]:
-    """Return the quotas of an entity. Raises `Unreadable`."""
+    """Return the quotas of an entity. Raises `Unreadable`, also if one would let nothing pass."""
     with reading(key):
         values = {str(kind): float(value) for kind, value in fields_of(stored).items()}
-        if not all(value > 0 for value in values.values()):
-            raise ValueError("a quota is not above 0")
+        for kind, value in values.items():
+            if bound_of(kind).is_too_small(value):
+                raise ValueError(f"{kind} is {value}, which lets nothing pass")
         return values
 
 

@@ -19,6 +19,7 @@ from odradek.broker.quotas.entities import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    NO_QUOTAS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     Found,
@@ -48,7 +49,7 @@ class QuotaAccounts:
         """`table` returns the quotas of the newest image."""
         self._newest_table = table
         self._settings = settings
-        self._table = table()
+        self._table = NO_QUOTAS  # so that the first quotas are a change, also those after a start
         self._found: dict[tuple[str, str, str], Found | None] = {}
         self._buckets: dict[str, dict[Sharers, Bucket]] = {}
         self.loop_times = LoopTimes()

@@ -39,12 +39,27 @@ Values = Mapping[str, float]
 NO_VALUES: Final[Values] = MappingProxyType({})
 
 
+ROUNDING: Final = 1e-6
+"""The difference to a whole number that does not count."""
+LEAST: Final = 1e-6
+"""The least value of a quota that need not be a whole number. Waits are computed by dividing by it,
+and a number next to 0 has no such result."""
+
+
 class QuotaBound(NamedTuple):
     """The values that a kind of quota may have."""
 
     most: float | None
-    """The largest whole number; None if the value is any number above 0."""
+    """The largest whole number; None if the value need not be a whole number."""
     java_type: str = ""
+
+    def is_too_small(self, value: float) -> bool:
+        """Return True for a value that would let nothing pass for ever, and for NaN."""
+        return not value >= (LEAST if self.most is None else 1 - ROUNDING)
+
+    def is_fraction(self, value: float) -> bool:
+        """Return True if the value must be a whole number and is none."""
+        return self.most is not None and abs(value - round(value)) > ROUNDING
 
 
 OF_CLIENTS: Final[Mapping[str, QuotaBound]] = {
@@ -56,6 +71,13 @@ OF_CLIENTS: Final[Mapping[str, QuotaBound]] = {
 OF_ADDRESSES: Final[Mapping[str, QuotaBound]] = {
     CONNECTION_CREATION_RATE: QuotaBound(INT32_MAX, "an INT")
 }
+POSITIVE: Final = QuotaBound(None)
+"""The bound of a kind of quota that a later version has stored."""
+
+
+def bound_of(kind: str) -> QuotaBound:
+    """Return the bound of a kind of quota in the metadata store."""
+    return OF_CLIENTS.get(kind) or OF_ADDRESSES.get(kind) or POSITIVE
 
 
 def entity_of(parts: Mapping[str, str | None]) -> Entity:

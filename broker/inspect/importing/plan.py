@@ -315,7 +315,11 @@ def _take_quotas(plan: ImportPlan, metadata: KafkaMetadata) -> None:
             plan.left_out.append(f"the quotas of {address}, which is no address")
             continue
         bounds = OF_ADDRESSES if IP in dict(entity) else OF_CLIENTS
-        known = {kind: value for kind, value in values.items() if kind in bounds and value > 0}
+        known = {
+            kind: value
+            for kind, value in values.items()
+            if kind in bounds and not bounds[kind].is_too_small(value)
+        }
         plan.left_out += [f"the quota {kind}" for kind in values if kind not in known]
         if known:
             plan.quotas[entity] = known

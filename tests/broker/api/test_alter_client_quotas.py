@@ -249,6 +249,34 @@ def test_an_entity_that_is_given_twice_is_not_changed(raw: RawClient) -> None:
     assert described(raw) == {}
 
 
+@pytest.mark.parametrize(
+    ("parts", "key", "value", "message"),
+    [
+        (ADDRESS, CONNECTIONS, 1e-7, "connection_creation_rate cannot be a fractional value."),
+        (USER, PRODUCER, 1e-7, "producer_byte_rate cannot be a fractional value."),
+        (USER, CONSUMER, 1.0001, "consumer_byte_rate cannot be a fractional value."),
+        (USER, PERCENTAGE, 5e-324, "Quota request_percentage must be at least 0.000001"),
+        (USER, MUTATIONS, 9e-7, "Quota controller_mutation_rate must be at least 0.000001"),
+    ],
+)
+def test_a_quota_that_would_let_nothing_pass_is_refused(
+    raw: RawClient, parts: Parts, key: str, value: float, message: str
+) -> None:
+    assert altered(raw, parts, (key, value)) == (E.INVALID_REQUEST, message)
+    assert described(raw) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(PRODUCER, 4999.9999999), (PRODUCER, 5000.0000001), (PERCENTAGE, 1e-6)]
+)
+def test_what_is_next_to_a_whole_number_and_the_least_value_can_be_quotas(
+    raw: RawClient, key: str, value: float
+) -> None:
+    assert altered(raw, (("user", "nobody"),), (key, value)) == (E.NONE, None)
+    assert described(raw) == {frozenset({("user", "nobody")}): {key: value}}
+    assert altered(raw, (("user", "nobody"),), (key, None)) == (E.NONE, None)
+
+
 def test_a_value_that_is_no_number_is_refused(raw: RawClient) -> None:
     assert altered(raw, USER, (PERCENTAGE, math.nan)) == (
         E.INVALID_REQUEST,

@@ -108,6 +108,15 @@ async def test_values_that_cannot_be_read_change_nothing_and_can_be_replaced() -
         assert here.image.quotas.of == {ALICE: {CONSUMER_BYTE_RATE: 2.0}}
 
 
+@pytest.mark.parametrize("value", [b"\xc1", pack([]), pack({PRODUCER_BYTE_RATE: 0}), pack({})])
+async def test_values_that_cannot_be_read_can_be_removed(value: bytes) -> None:
+    store = FakeMetaStore()
+    store.put({quota_key(ALICE): value})
+    here = await metadata_of(store, Random(1))
+    await quotas(store, here).alter({ALICE: {PRODUCER_BYTE_RATE: None}})
+    assert (await store.range("/quotas/"))[0] == {}
+
+
 NAMES = st.none() | st.text(min_size=1, max_size=6) | st.sampled_from(["*", "a/b", "%2A", "+"])
 
 

@@ -7,12 +7,14 @@ import trio
 import trio.testing
 
 from odradek.broker.api import APIS
+from odradek.broker.cluster.quota_keys import pack_values, quota_key
 from odradek.broker.quotas.entities import (
     CLIENT_ID,
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     IP,
+    LEAST,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     USER,
@@ -45,6 +47,7 @@ from odradek.protocol.record import Record, encode_batch
 from odradek.protocol.wire import Cursor
 from tests.broker.samples import sample
 from tests.broker.security.secured import Asker, Secured, secured
+from tests.fakes.meta_store import FakeMetaStore
 
 ANYBODY: Final[Entity] = ((USER, "ANONYMOUS"),)
 APP: Final[Entity] = ((CLIENT_ID, "app"),)
@@ -262,6 +265,21 @@ async def test_a_topic_that_metadata_creates_counts_and_is_created(
         assert 29_000 < answer.throttle_time_ms <= 30_000
 
 
+async def ask_what_takes_time(
+    broker: Secured, asker: Asker, clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Send a request that takes 0.25 s or more of the loop."""
+    image = type(broker.core.cluster).image
+
+    def slow_image(cluster: Any) -> Any:
+        clock.jump(0.25)  # as if a step of the loop took so long
+        return image.__get__(cluster)
+
+    monkeypatch.setattr(type(broker.core.cluster), "image", property(slow_image))
+    await asker.ask(METADATA, 9, MetadataRequest(topics=()))
+    monkeypatch.undo()
+
+
 async def test_the_time_of_the_loop_counts_and_what_waits_does_not(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,24 +287,76 @@ async def test_the_time_of_the_loop_counts_and_what_waits_does_not(
         asker, other = broker.connect("app"), broker.connect("other")
         await make_topic(asker)
         await set_quota(broker, APP, **{REQUEST_PERCENTAGE: 2})
-        image = type(broker.core.cluster).image
-
-        def slow_image(cluster: Any) -> Any:
-            autojump_clock.jump(0.25)  # as if a step of the loop took so long
-            return image.__get__(cluster)
-
         await is_served(asker)
         # A long poll takes no time of the loop.
         wait = FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=fetch_request(0).topics)
         assert (await asker.ask(FETCH, 11, wait)).throttle_time_ms == 0
         assert await is_served(asker) == 0
-        monkeypatch.setattr(type(broker.core.cluster), "image", property(slow_image))
-        await asker.ask(METADATA, 9, MetadataRequest(topics=()))
-        monkeypatch.undo()
+        await ask_what_takes_time(broker, asker, autojump_clock, monkeypatch)
         answer = await asker.ask(API_VERSIONS, 3, ApiVersionsRequest())
         assert 0 < answer.throttle_time_ms <= 1_000
         assert await is_served(other) == 0
         assert await is_served(asker) > 0
+
+
+async def test_the_time_of_the_loop_counts_after_a_restart(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FakeMetaStore()
+    store.put({quota_key(APP): pack_values({REQUEST_PERCENTAGE: 2})})
+    async with secured(store=store) as broker:
+        asker = broker.connect("app")
+        await is_served(asker)
+        await ask_what_takes_time(broker, asker, autojump_clock, monkeypatch)
+        answer = await asker.ask(API_VERSIONS, 3, ApiVersionsRequest())
+        assert 0 < answer.throttle_time_ms <= 1_000
+
+
+@pytest.mark.parametrize(
+    ("entity", "kind", "value"),
+    [
+        (((USER, None),), REQUEST_PERCENTAGE, 5e-324),
+        (((USER, None),), CONTROLLER_MUTATION_RATE, 5e-324),
+        (((USER, None),), PRODUCER_BYTE_RATE, 1e-7),
+        (((IP, None),), CONNECTION_CREATION_RATE, 1e-7),
+    ],
+)
+async def test_a_stored_quota_that_lets_nothing_pass_does_not_count_and_can_be_removed(
+    autojump_clock: trio.testing.MockClock, entity: Entity, kind: str, value: float
+) -> None:
+    store = FakeMetaStore()
+    store.put({quota_key(entity): pack_values({kind: value})})
+    async with secured(store=store) as broker:
+        assert await is_served(broker.connect("app")) == 0
+        assert broker.core.quotas.table.of == {}
+        await set_quota(broker, entity, **{kind: None})
+        assert (await store.range("/quotas/"))[0] == {}
+
+
+@pytest.mark.parametrize("kind", [REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE])
+async def test_the_smallest_quota_lets_something_pass(
+    autojump_clock: trio.testing.MockClock, kind: str
+) -> None:
+    async with secured() as broker:
+        await set_quota(broker, ((USER, None),), **{kind: LEAST})
+        asker = broker.connect("app")
+        for number in range(3):
+            assert await asker.ask(API_VERSIONS, 3, ApiVersionsRequest()) is not None
+            made = await make_topic(asker, f"t{number}", version=5)
+            assert made.topics[0].error_code == ErrorCode.NONE
+
+
+async def test_connections_from_the_machine_itself_do_not_count(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with secured() as broker:
+        await set_quota(broker, ((IP, None),), **{CONNECTION_CREATION_RATE: 1})
+        host = "192.0.2.77"
+        for _ in range(20):
+            broker.connect(host=host)
+        far, near = broker.connect(host=host), broker.connect(host=host, is_local=True)
+        assert await is_served(near) == 0
+        assert await far.ask(API_VERSIONS, 3, ApiVersionsRequest()) is None
 
 
 async def test_an_address_that_connects_too_often_is_sent_away_after_a_delay(

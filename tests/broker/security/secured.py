@@ -76,8 +76,8 @@ class Secured:
         self._network = network
         self.core = core
 
-    def connect(self, client_id: str = "c", host: str = "") -> Asker:
-        return Asker(self._network.client(host=host), client_id)
+    def connect(self, client_id: str = "c", host: str = "", *, is_local: bool = False) -> Asker:
+        return Asker(self._network.client(host=host, is_local=is_local), client_id)
 
     def switch_on(self) -> None:
         """Let the authoriser count for connections that are opened from now on."""
@@ -122,6 +122,7 @@ async def secured(
     network: FakeNetwork | None = None,
     *,
     listener: Listener = PLAIN_LISTENER,
+    store: FakeMetaStore | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
     **properties: str,
 ) -> AsyncIterator[Secured]:
@@ -140,7 +141,7 @@ async def secured(
         clock=FakeClock(),
         net=network,
         disk=FakeDisk(),
-        meta=FakeMetaStore(),
+        meta=store or FakeMetaStore(),
         rng=random.Random(1),
         offload=in_thread,
     )

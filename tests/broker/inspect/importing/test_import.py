@@ -286,9 +286,13 @@ def test_quotas_are_taken_over(copied: Path, tmp_path: Path) -> None:
     record("connection_creation_rate", 9.0, ("ip", "old.example"))
     record("request_percentage", 5.0, ("user", "gone"))
     record("request_percentage", 5.0, ("user", "gone"), gone=True)
+    record("request_percentage", 5e-324, ("user", "shut"))
+    record("connection_creation_rate", 1e-7, ("ip", None))
     result = storage_import(copied, tmp_path / "data", "--yes")
     assert result.exit_code == 0, result.output
     assert "the quotas of old.example, which is no address" in result.output
+    assert "the quota request_percentage" in result.output
+    assert "the quota connection_creation_rate" in result.output
     with (
         run_broker(data_dir=tmp_path / "data", config=EXTRA) as broker,
         Admin(broker.address) as admin,
