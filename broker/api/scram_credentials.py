@@ -3,7 +3,7 @@
 Behaviour: the request brings salted passwords. The broker keeps the keys that follow from them, and
 never those. When the answer is sent, this broker goes by the new credentials; the others do when
 their watch of the store has brought them. A user that is named twice is answered
-DUPLICATE_RESOURCE, also with two mechanisms.
+DUPLICATE_RESOURCE, also with two mechanisms, if nothing is wrong with the first change.
 
 Versions: there is one.
 
@@ -12,6 +12,8 @@ Differs from Kafka:
 - A salted password has the size of its hash, and a salt 1 to 1,024 bytes. AlterUserScramCredentials
   answers UNACCEPTABLE_CREDENTIAL otherwise: nobody could use such a credential. There are at most
   100,000 users (POLICY_VIOLATION).
+- A deletion of a user that does not exist is noticed by the store, and so after a second change of
+  the same user: that one is answered DUPLICATE_RESOURCE, not RESOURCE_NOT_FOUND.
 - Users wait for every broker. While a broker of a version without SCRAM is registered, or away and
   not forgotten, AlterUserScramCredentials answers UNSUPPORTED_VERSION.
 """
@@ -53,29 +55,31 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     turns = Turns()
     wanted: list[Wanted] = [*request.deletions, *request.upsertions]
-    counts = await turns.distinct(each.name for each in wanted)
-    await context.expect(len(counts) * 2)
+    names = await turns.distinct(each.name for each in wanted)
+    await context.expect(len(names) * 2)
     errors: dict[str, KafkaError] = {}
     try:
         context.access.check_cluster(ALTER_CLUSTER)
-        changes = []
+        changes: dict[str, UserChange] = {}
         for each in wanted:
             await turns.take(CREDENTIAL_STEPS)
+            if each.name in errors:
+                continue  # the first error of a user is returned, as in Kafka
             try:
-                if counts[each.name] > 1:
+                if changes.pop(each.name, None) is not None:
                     raise KafkaError(
                         ErrorCode.DUPLICATE_RESOURCE,
                         "A user credential cannot be altered twice in the same request",
                     )
-                changes.append(_change_of(each))
+                changes[each.name] = _change_of(each)
             except KafkaError as error:
                 errors[each.name] = error
         if changes:
-            errors |= await context.core.users.alter(changes)
+            errors |= await context.core.users.alter(list(changes.values()))
     except KafkaError as error:
-        errors = {**dict.fromkeys(counts, error), **errors}
+        errors = {**dict.fromkeys(names, error), **errors}
     return AlterUserScramCredentialsResponse(
-        results=tuple(_result(name, errors.get(name)) for name in counts)
+        results=tuple(_result(name, errors.get(name)) for name in names)
     )
 
 

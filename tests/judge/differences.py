@@ -423,6 +423,12 @@ _OF_ADMINISTRATION: Final = (
 
 _OF_ACCESS: Final = (
     Difference(
+        name="That a user does not exist is noticed after all that a request shows",
+        story=r"users\.refused\[changes=deleted.*not there.*",
+        kafka=r"(?P<what>.* -> u )RESOURCE_NOT_FOUND .*",
+        ours=r"(?P<what>.* -> u )DUPLICATE_RESOURCE .*",
+    ),
+    Difference(
         name="A client that has not authenticated may send little",
         story=r"sasl\.(metadata_after|again_in).*=(1|metadata)\]",
         kafka=r"metadata -> 0 brokers",

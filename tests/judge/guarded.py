@@ -211,6 +211,7 @@ OF_CLIENT: Final[Mapping[str, Any]] = {
     "remove": False,
     "validate_only": True,
 }
+OF_USER: Final[Mapping[str, Any]] = {"deletions": ({"name": "nobody", "mechanism": 1},)}
 JOINING: Final[Mapping[str, Any]] = {
     "session_timeout_ms": 60_000,
     "rebalance_timeout_ms": 60_000,
@@ -403,6 +404,7 @@ _OF_THE_CLUSTER: Final = (
     _row("DescribeLogDirs", 4, "DESCRIBE CLUSTER"),
     _row("DescribeClientQuotas", 1, "DESCRIBE_CONFIGS CLUSTER", components=(), strict=False),
     _row("AlterClientQuotas", 1, "ALTER_CONFIGS CLUSTER", **OF_CLIENT),
+    _row("AlterUserScramCredentials", 0, "ALTER CLUSTER", upsertions=(), **OF_USER),
     _row("DescribeUserScramCredentials", 0, "DESCRIBE CLUSTER", users=({"name": "nobody"},)),
     _row("DescribeQuorum", 2, "DESCRIBE CLUSTER", topics=({"topic_name": "__cluster_metadata"},)),
     _row(

@@ -118,6 +118,28 @@ async def test_a_user_that_is_named_twice_is_not_changed() -> None:
         assert await described(asker) == {}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ((upsertion("a", iterations=1), upsertion("a")), E.UNACCEPTABLE_CREDENTIAL),
+        ((upsertion("a"), upsertion("a", iterations=1)), E.DUPLICATE_RESOURCE),
+        ((upsertion("a"), upsertion("a"), upsertion("a")), E.DUPLICATE_RESOURCE),
+        (
+            (ScramCredentialDeletion(name="a", mechanism=0), upsertion("a")),
+            E.UNSUPPORTED_SASL_MECHANISM,
+        ),
+    ],
+)
+async def test_the_first_error_of_a_user_is_returned(
+    wanted: tuple[Any, ...], code: ErrorCode
+) -> None:
+    async with secured() as broker:
+        asker = broker.connect()
+        ((user, found, _),) = await alter(asker, *wanted)
+        assert (user, found) == ("a", code)
+        assert await described(asker) == {}
+
+
 async def test_a_user_that_was_made_authenticates_until_it_is_deleted(
     autojump_clock: object,
 ) -> None:
