@@ -12,7 +12,7 @@ end, logs are flushed and marked as closed cleanly.
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import trio
 
@@ -54,9 +54,6 @@ from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["Address", "CannotServe", "Started", "serve"]
 

@@ -96,10 +96,14 @@ class Signed:
 class Authority:
     """Signs certificates. `file` has its own, for those who trust it."""
 
-    def __init__(self, directory: Path, name: str = "ca") -> None:
+    def __init__(
+        self, directory: Path, name: str = "ca", *, ends: datetime.timedelta = 30 * DAY
+    ) -> None:
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self.certificate = self._sign(named(name), self._key.public_key(), is_authority=True)
+        self.certificate = self._sign(
+            named(name), self._key.public_key(), begins=-3 * DAY, ends=ends, is_authority=True
+        )
         self.pem = self.certificate.public_bytes(Encoding.PEM).decode()
         self.file = str(directory / f"{name}.crt")
         Path(self.file).write_text(self.pem)
@@ -116,7 +120,11 @@ class Authority:
     ) -> Signed:
         key = key or ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
-            subject or named(name), key.public_key(), hosts=hosts, begins=begins, ends=ends
+            named(name) if subject is None else subject,
+            key.public_key(),
+            hosts=hosts,
+            begins=begins,
+            ends=ends,
         )
         return Signed(self._directory, name, key, certificate, self.certificate)
 

@@ -28,7 +28,7 @@ IsBroker = Callable[[Principal, str, Principal | None], bool]
 
 
 class PeerNetwork:
-    """Connects to other brokers."""
+    """The connections of a broker to the others, each checked before it is used."""
 
     def __init__(
         self,

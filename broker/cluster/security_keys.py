@@ -101,7 +101,7 @@ async def _write(
     ]
     is_done, _ = await store.txn(compares, puts)
     if not is_done:
-        raise CannotImport("Somebody has changed users, entries or quotas meanwhile: run it again.")
+        raise CannotImport("Users, entries or quotas have changed meanwhile: run it again.")
 
 
 async def _stored(store: MetaStore) -> dict[str, Versioned]:

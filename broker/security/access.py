@@ -240,8 +240,11 @@ class Authorizer:
 
         `own` is the principal that this broker has itself on the listener of brokers; on one
         without authentication all have the same. Otherwise a broker is a super user, or an entry
-        allows it CLUSTER_ACTION. That no entry is about the cluster allows nothing here.
+        allows it CLUSTER_ACTION. That no entry is about the cluster allows nothing here. A
+        principal without a name is that of every certificate without a subject, so it is no broker.
         """
+        if not principal.name:
+            return False
         if principal == own or principal in self.super_users:
             return True
         if not self.is_on or not self._is_current():

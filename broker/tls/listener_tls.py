@@ -17,7 +17,7 @@ from typing import Final
 from odradek.broker.config.settings import ConfigError, Value
 from odradek.broker.config.tls import OF_LISTENERS, TlsSettings
 from odradek.broker.environment.env import HandshakeFailed
-from odradek.broker.security.principal import Principal
+from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.tls.cipher_suites import choose
 from odradek.broker.tls.peer_contexts import (
     NoPeerTls,
@@ -152,6 +152,17 @@ class ListenerTls:
         made = self._make(settings)
         if why := made.identity.why_invalid(_now()):
             raise ConfigError(self._with_place(settings, why))
+        if self._is_for_brokers and made.own != self._made.own:
+            # The other brokers would close the connections of this one, and it would go on alone.
+            raise ConfigError(
+                self._with_place(
+                    settings,
+                    f"{made.identity.place}: the certificate is that of {made.own}, and that of "
+                    f"before is that of {self._made.own}, by which the other brokers know this "
+                    "one. Make both names known to them, and restart this broker for the new one "
+                    "(docs/security.md).",
+                )
+            )
         return made
 
     def _make(self, settings: TlsSettings) -> _Made:
@@ -204,7 +215,9 @@ class ListenerTls:
                 prepare,
                 lambda context: trust(context, authorities, stores),
                 identity,
+                authorities=authorities,
                 checks_host=bool(text("ssl.endpoint.identification.algorithm")),
+                now=_now(),
             )
         except NoPeerTls as error:
             among_brokers = error
@@ -229,6 +242,14 @@ class ListenerTls:
             raise ConfigError(
                 "ssl.principal.mapping.rules has no rule that matches the name in this broker's "
                 f"own certificate ({made.identity.place})."
+            )
+        # Every certificate without a subject has the empty name, those of clients, too.
+        if not made.own.name or made.own == ANONYMOUS:
+            raise ConfigError(
+                f"{made.identity.place}: the name in this broker's certificate makes the principal "
+                f"{made.own}, by which brokers cannot be told from clients. Give the certificate "
+                "a subject that those of clients do not have, and see what "
+                "ssl.principal.mapping.rules makes of it."
             )
 
     def _with_place(self, settings: TlsSettings, sentence: str) -> str:

@@ -6,11 +6,14 @@ itself in which both sides ask for a certificate. It finds a certificate that an
 signed, and one that may be used by servers only (extendedKeyUsage).
 """
 
+import contextlib
+import datetime
 import ssl
 from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.environment.env import HandshakeFailed
+from odradek.broker.tls.principal_names import distinguished_name
 from odradek.late import dataclass
 from odradek.protocol.keystores import CertifiedKey, KeystoreError
 
@@ -39,13 +42,15 @@ def peer_contexts(
     trust: Step,
     identity: CertifiedKey,
     *,
+    authorities: str,
     checks_host: bool,
+    now: datetime.datetime,
 ) -> PeerContexts:
     """Return the contexts of a listener for connections between brokers. Raises `NoPeerTls`.
 
     `prepare` gives a context the certificate and the settings of the listener, and `trust` its
-    authorities. `checks_host`: the broker that connects compares the host that it asks for with the
-    names in the certificate (`ssl.endpoint.identification.algorithm`).
+    `authorities`, which are PEM. `checks_host`: the broker that connects compares the host that it
+    asks for with the names in the certificate (`ssl.endpoint.identification.algorithm`).
     """
     accepting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     connecting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
@@ -56,8 +61,14 @@ def peer_contexts(
     try:
         agree(connecting, accepting)
     except ssl.SSLCertVerificationError as error:
-        # The start warns of such a one, and a reload refuses it.
-        if error.verify_code not in OUT_OF_TIME:
+        is_out_of_time = error.verify_code in OUT_OF_TIME
+        # The start warns of such a certificate of its own, and a reload refuses it.
+        if is_out_of_time and not identity.why_invalid(now):
+            raise NoPeerTls(
+                f"other brokers would not trust {identity.place}, because "
+                f"{_out_of_time(identity, authorities, now) or error.verify_message}"
+            ) from None
+        if not is_out_of_time:
             raise NoPeerTls(
                 f"other brokers would not trust {identity.place} ({error.verify_message}); an "
                 "authority of ssl.truststore.location must have signed it, for servers and clients"
@@ -66,6 +77,28 @@ def peer_contexts(
         raise NoPeerTls(f"two brokers with {identity.place} do not agree ({error})") from None
     connecting.check_hostname = checks_host
     return PeerContexts(accepting=accepting, connecting=connecting)
+
+
+def _out_of_time(identity: CertifiedKey, authorities: str, now: datetime.datetime) -> str:
+    """Return which authority above a certificate does not count at `now`; "" if all do."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    chain = x509.load_pem_x509_certificates(identity.chain)
+    issuers = {each.issuer for each in chain}
+    above = [*chain[1:], *x509.load_pem_x509_certificates(authorities.encode())]
+    for each in above:
+        if each.subject not in issuers:
+            continue
+        name = "which it has"
+        with contextlib.suppress(HandshakeFailed):
+            name = distinguished_name(each.public_bytes(Encoding.DER))
+        begins, ends = each.not_valid_before_utc, each.not_valid_after_utc
+        if now > ends:
+            return f"its authority {name} has expired at {ends:%Y-%m-%d %H:%M} UTC"
+        if now < begins:
+            return f"its authority {name} counts from {begins:%Y-%m-%d %H:%M} UTC on"
+    return ""
 
 
 def without_costs(context: ssl.SSLContext) -> None:

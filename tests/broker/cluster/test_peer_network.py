@@ -10,11 +10,13 @@ from typing import Final
 
 import pytest
 import trio
+from cryptography import x509
 
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.peer_connection import PeerUnreachable, open_peer
 from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.config.addresses import PLAINTEXT, SSL, Listener
+from odradek.broker.config.settings import ConfigError
 from odradek.broker.environment.env import HandshakeFailed
 from odradek.broker.environment.system import SystemNetwork
 from odradek.broker.security.access import Authorizer
@@ -339,21 +341,86 @@ def replace_by(files: Signed, new: Signed) -> None:
 
 
 async def test_a_certificate_that_is_replaced_counts_for_both_directions(
-    authority: Authority,
+    authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = authority.signed("broker")
-    side = Side(files, authority)
+    rules = "RULE:^CN=broker2?,O=Test$/broker/"
+    side = Side(files, authority, ssl_principal_mapping_rules=rules)
     other = Side(authority.signed("broker"), authority)
-    new = authority.signed("broker2", subject=None)
-    replace_by(files, new)
+    replace_by(files, authority.signed("broker2"))
     assert side.tls.reload()
-    assert side.tls.own_principal() == parse_principal("User:CN=broker2,O=Test")
     async with served(side) as broker:
         with pytest.raises(HandshakeFailed, match="CN=broker2"):
             await asked(other.network(), broker)
     async with served(other) as broker:
-        with pytest.raises(HandshakeFailed, match="CN=broker,"):
-            await asked(side.network(), broker)
+        assert await asked(side.network(), broker) is None
+    (line,) = [each for each in caplog.messages if "to the port for brokers closed" in each]
+    assert "it is that of User:CN=broker2,O=Test, which is no broker" in line
+
+
+def test_a_broker_whose_certificate_has_no_subject_does_not_start(authority: Authority) -> None:
+    """All certificates without a subject have one principal, those of clients, too."""
+    unnamed = authority.signed("broker", subject=x509.Name([]))
+    with pytest.raises(ConfigError, match="makes the principal User:, by which brokers cannot"):
+        Side(unnamed, authority)
+    with pytest.raises(ConfigError, match="makes the principal User:, by which brokers cannot"):
+        Side(authority.signed("broker"), authority, ssl_principal_mapping_rules="RULE:.*//")
+    with pytest.raises(ConfigError, match="makes the principal User:ANONYMOUS, by which"):
+        Side(
+            authority.signed("broker"),
+            authority,
+            ssl_principal_mapping_rules="RULE:^.*$/ANONYMOUS/",
+        )
+
+
+def test_a_principal_without_a_name_is_no_broker(authority: Authority) -> None:
+    """Not even if it is this broker's own, on a listener that a cluster has left, say."""
+    side = Side(authority.signed("broker"), authority, super_users="User:")
+    unnamed = Principal("User", "")
+    assert not side.is_broker(unnamed, "127.0.0.1")
+    assert not side.authorizer.is_broker(unnamed, "127.0.0.1", unnamed)
+
+
+async def test_a_client_without_a_subject_is_no_broker(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    side = Side(authority.signed("broker"), authority, super_users="User:")
+    client = authority.signed("client", subject=x509.Name([]))
+    async with served(side) as broker:
+        answer = await trio.to_thread.run_sync(ask_by_hand, authority, client, broker.peer_port)
+    assert answer == b""
+    (line,) = [each for each in caplog.messages if "to the port for brokers closed" in each]
+    assert "it is that of User:, which is no broker" in line
+
+
+def test_a_certificate_of_another_name_is_not_taken_while_the_broker_runs(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other brokers know this one by its name, and would close its connections."""
+    files = authority.signed("broker")
+    side = Side(files, authority)
+    before = side.tls.current()
+    replace_by(files, authority.signed("broker2"))
+    assert not side.tls.reload()
+    assert side.tls.current() is before
+    assert "is that of User:CN=broker2,O=Test, and that of before is that of User:CN=broker," in (
+        caplog.text
+    )
+    replace_by(files, authority.signed("other", subject=named("broker")))
+    assert side.tls.reload()
+
+
+def test_an_expired_authority_is_refused_with_its_date(tmp_path: Path) -> None:
+    """No broker could connect to another one: each certificate that it has signed is refused."""
+    expired = Authority(tmp_path, ends=-DAY)
+    date = expired.certificate.not_valid_after_utc
+    with pytest.raises(ConfigError) as refused:
+        Side(expired.signed("broker"), expired)
+    assert str(refused.value) == (
+        "Brokers cannot use listener CLUSTER among each other: other brokers would not trust "
+        f"{tmp_path}/broker.pem, because its authority CN=ca,O=Test has expired at "
+        f"{date:%Y-%m-%d %H:%M} UTC."
+    )
 
 
 async def test_nobody_without_a_name_is_a_broker_where_a_certificate_is_needed(
