@@ -39,7 +39,17 @@ try:
 except ImportError:  # the context manager works without pytest
     pytest = None  # type: ignore[assignment]
 
+PLAIN: Final = "PLAIN"
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+MODULES: Final = {
+    PLAIN: PLAIN_MODULE,
+    "SCRAM-SHA-256": SCRAM_MODULE,
+    "SCRAM-SHA-512": SCRAM_MODULE,
+}
+"""The mechanisms by which users may authenticate at a secured broker, and Java's names for them."""
+MAKER: Final = "odradek-testing"
+"""The user that makes those of SCRAM, and is gone before the tests begin."""
 START_SECONDS: Final = 120.0
 STOP_SECONDS: Final = 60.0
 """A start takes a second, but a disk may stall and a machine may be busy."""
@@ -183,6 +193,8 @@ class SecuredBroker(RunningBroker):
     listener: ClassVar[str] = "SASL_SSL"
     users: Mapping[str, str] = MappingProxyType({})
     """The passwords by the names of users."""
+    mechanisms: Sequence[str] = (PLAIN,)
+    """The mechanisms by which they may authenticate."""
     certificate: Path
     """The file with the certificate that clients trust."""
     _directory: Path
@@ -192,36 +204,41 @@ class SecuredBroker(RunningBroker):
     def address(self) -> str:
         return f"localhost:{self.port}"
 
-    def options(self, user: str) -> dict[str, Any]:
-        """Return the options of Odradek's clients for a user."""
+    def options(self, user: str, mechanism: str | None = None) -> dict[str, Any]:
+        """Return the options of Odradek's clients for a user.
+
+        `mechanism` is one of `mechanisms`; None is the first of them. So in the other methods.
+        """
         return {
             "security_protocol": "SASL_SSL",
             "ssl_ca_location": str(self.certificate),
-            "sasl_mechanism": "PLAIN",
+            "sasl_mechanism": mechanism or self.mechanisms[0],
             "sasl_username": user,
             "sasl_password": self.users[user],
         }
 
-    def librdkafka(self, user: str) -> dict[str, Any]:
+    def librdkafka(self, user: str, mechanism: str | None = None) -> dict[str, Any]:
         """Return the settings of confluent-kafka, and of other programs with librdkafka."""
         return {
             "bootstrap.servers": self.address,
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificate),
-            "sasl.mechanism": "PLAIN",
+            "sasl.mechanism": mechanism or self.mechanisms[0],
             "sasl.username": user,
             "sasl.password": self.users[user],
         }
 
-    def properties(self, user: str) -> dict[str, str]:
+    def properties(self, user: str, mechanism: str | None = None) -> dict[str, str]:
         """Return the settings of Java's clients and of commands, as in `client.properties`."""
+        chosen = mechanism or self.mechanisms[0]
+        given = {"username": user, "password": self.users[user]}
         return {
             "bootstrap.servers": self.address,
             "security.protocol": "SASL_SSL",
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.certificate),
-            "sasl.mechanism": "PLAIN",
-            "sasl.jaas.config": _jaas({"username": user, "password": self.users[user]}),
+            "sasl.mechanism": chosen,
+            "sasl.jaas.config": _jaas(given, MODULES[chosen]),
         }
 
     def _settings(self) -> list[str]:
@@ -237,6 +254,7 @@ def run_secured_broker(
     users: Mapping[str, str],
     *,
     super_users: Sequence[str] = (),
+    mechanisms: Sequence[str] = (PLAIN,),
     config: Mapping[str, str] | None = None,
     data_dir: Path | None = None,
 ) -> Iterator[SecuredBroker]:
@@ -246,8 +264,13 @@ def run_secured_broker(
             producer = Producer(broker.address, **broker.options("alice"))
 
     `users` are the passwords by name. A super user may do everything, and gives the others their
-    rights, by `Admin.create_acls` or `odradek acl add`. Otherwise as `run_broker`.
+    rights, by `Admin.create_acls` or `odradek acl add`. `mechanisms` are PLAIN, SCRAM-SHA-256 and
+    SCRAM-SHA-512, or some of them; with SCRAM the start takes a second more. Otherwise as
+    `run_broker`.
     """
+    unknown = [each for each in mechanisms if each not in MODULES]
+    if unknown or not mechanisms:
+        raise ValueError(f"mechanisms are some of {', '.join(MODULES)}: {mechanisms!r} was given")
     from odradek.broker.testing_certificate import make_certificate
 
     with tempfile.TemporaryDirectory(prefix="odradek-secured-") as own:
@@ -257,28 +280,61 @@ def run_secured_broker(
             """The broker of this call."""
 
         Broker.users, Broker.certificate, Broker._directory = dict(users), certificate, Path(own)
-        settings = {
+        Broker.mechanisms = tuple(mechanisms)
+        given = dict(config or {})
+        shared = {
             "ssl.keystore.location": str(both),
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config": _jaas(
-                {f"user_{name}": password for name, password in users.items()}
-            ),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": ";".join(f"User:{name}" for name in super_users),
-            **(config or {}),
         }
-        with run_broker(data_dir=data_dir, config=settings, kind=Broker) as broker:
+        of_plain = users if PLAIN in mechanisms else {}
+        settings = {**shared, **_who(of_plain, super_users, mechanisms), **given}
+        by_scram = [each for each in mechanisms if each != PLAIN]
+        maker = {MAKER: secrets.token_urlsafe(16)}
+        first = {**shared, **given, **_who(maker, [MAKER], (PLAIN,))} if by_scram else settings
+        with run_broker(data_dir=data_dir, config=first, kind=Broker) as broker:
             assert isinstance(broker, SecuredBroker)
+            if by_scram:
+                _make_users(broker, maker[MAKER], by_scram)
+                broker.config = settings
+                broker.restart()
             yield broker
 
 
-def _jaas(options: Mapping[str, str]) -> str:
-    """Return a line of JAAS for PLAIN."""
+def _who(
+    users: Mapping[str, str], super_users: Sequence[str], mechanisms: Sequence[str]
+) -> dict[str, str]:
+    """Return the settings that say who is let in. `users` are those of PLAIN."""
+    found = {
+        "sasl.enabled.mechanisms": ",".join(mechanisms),
+        "super.users": ";".join(f"User:{name}" for name in super_users),
+    }
+    if users:
+        given = {f"user_{name}": password for name, password in users.items()}
+        found["listener.name.sasl_ssl.plain.sasl.jaas.config"] = _jaas(given, PLAIN_MODULE)
+    return found
+
+
+def _make_users(broker: SecuredBroker, password: str, mechanisms: Sequence[str]) -> None:
+    """Make the users of SCRAM, as the maker, who is a super user of PLAIN."""
+    from odradek.broker.testing_users import make_users
+
+    options = {
+        "security_protocol": "SASL_SSL",
+        "ssl_ca_location": str(broker.certificate),
+        "sasl_mechanism": PLAIN,
+        "sasl_username": MAKER,
+        "sasl_password": password,
+    }
+    make_users(broker.address, options, broker.users, mechanisms)
+
+
+def _jaas(options: Mapping[str, str], module: str) -> str:
+    """Return a line of JAAS."""
     given = " ".join(
         f"{name if name.isidentifier() else _quoted(name)}={_quoted(value)}"
         for name, value in options.items()
     )
-    return f"{PLAIN_MODULE} required {given};"
+    return f"{module} required {given};"
 
 
 def _quoted(text: str) -> str:

@@ -59,6 +59,38 @@ def test_a_wrong_password_is_refused(secured: SecuredBroker) -> None:
         admin.list_topics()
 
 
+def test_users_of_scram_have_their_passwords_from_the_start(tmp_path: Path) -> None:
+    both = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+    with run_secured_broker(
+        USERS, super_users=["admin"], mechanisms=both, data_dir=tmp_path
+    ) as broker:
+        assert broker.options("admin")["sasl_mechanism"] == "SCRAM-SHA-512"
+        for mechanism in both:
+            with Admin(broker.address, **broker.options("admin", mechanism)) as admin:
+                admin.create_topic(mechanism, partitions=1)
+            librdkafka = confluent_kafka.Consumer(
+                {**broker.librdkafka("admin", mechanism), "group.id": "g"}
+            )
+            assert mechanism in librdkafka.list_topics(timeout=60).topics
+            librdkafka.close()
+        with (
+            Admin(broker.address, **broker.options("alice")) as admin,
+            pytest.raises(Refused, match=r"(?i)authoriz"),
+        ):
+            admin.create_topic("another", partitions=1)
+        # The user that has made them has no way in.
+        with (
+            Admin(broker.address, **broker.options("admin", "PLAIN")) as admin,
+            pytest.raises(AuthenticationFailed, match="has no SASL mechanism PLAIN"),
+        ):
+            admin.list_topics()
+
+
+def test_a_mechanism_that_it_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="mechanisms are some of PLAIN, SCRAM-SHA-256, SCRAM-SHA"):
+        run_secured_broker(USERS, mechanisms=["GSSAPI"]).__enter__()
+
+
 def test_no_argument_of_its_process_has_a_password(secured: SecuredBroker) -> None:
     arguments = Path(f"/proc/{secured.process.pid}/cmdline").read_bytes().decode()
     assert not any(password in arguments for password in USERS.values())
