@@ -1,9 +1,10 @@
-"""SASL: what would let a client be somebody that it has not shown to be."""
+"""SASL: what would let a client be somebody that it has not shown to be, or a broker."""
 
 from typing import Final
 
 from tests.planted.bug import Planted
 
+CLIENT: Final = "tests/client/sasl/test_"
 DIALOG: Final = "tests/broker/server/test_sasl_dialog.py::test_"
 OAUTH: Final = "tests/broker/oauth/test_"
 SESSION: Final = "tests/broker/server/test_sasl_session.py::test_"
@@ -77,5 +78,36 @@ AUTHENTICATION_BUGS: Final = (
         old="if self._session is not None and (not self._session.is_open):",
         new="if False:",
         tests=(f"{SESSION}the_lane_takes_nothing_after_the_end_of_a_session",),
+    ),
+    Planted(
+        bug="the client does not check the signature of the broker",
+        where="ScramExchange._check_signature",
+        old="if not hmac.compare_digest(_bytes(text), self._signature):",
+        new="if False:",
+        tests=(f"{CLIENT}authentication.py::test_a_broker_without_the_password_is_not_believed",),
+    ),
+    Planted(
+        bug="the client believes a broker that repeats its nonce",
+        where="ScramExchange._prove",
+        old="if not nonce.startswith(self._nonce) or nonce == self._nonce:",
+        new="if not nonce.startswith(self._nonce):",
+        tests=(
+            f"{CLIENT}authentication.py::"
+            "test_a_broker_that_does_not_add_to_the_nonce_is_not_believed",
+        ),
+    ),
+    Planted(
+        bug="the client sends a request during the renewal of its session",
+        where="BrokerConnection.post",
+        old="if self._held is not None and is_held:",
+        new="if False:",
+        tests=(f"{CLIENT}sessions.py::test_what_was_held_is_sent_in_order_after_that",),
+    ),
+    Planted(
+        bug="the client sends a request without answer during the renewal of its session",
+        where="BrokerConnection.post",
+        old="elif self._held is not None:",
+        new="elif False:",
+        tests=(f"{CLIENT}sessions.py::test_a_request_without_answer_is_held_too",),
     ),
 )

@@ -17,8 +17,8 @@ from odradek.client.cluster.tasks import BackgroundTasks
 from odradek.client.config import ClientConfig
 from odradek.client.journal import Journal
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
-from odradek.protocol.apis.produce import PRODUCE
-from tests.client.fake_broker import ADDRESS, HOST, PORT
+from odradek.protocol.apis.produce import PRODUCE, ProduceRequest
+from tests.client.fake_broker import ADDRESS, HOST, PORT, SILENCE
 from tests.client.sasl.sasl_broker import TOKEN, SaslBroker
 from tests.client.sasl.test_authentication import BY_PASSWORD, options
 
@@ -135,6 +135,23 @@ async def test_what_was_held_is_sent_in_order_after_that(
             assert len(sasl_broker.asked(METADATA)) == before
         await trio.sleep(1)
         assert done == [0, 1, 2]
+
+
+async def test_a_request_without_answer_is_held_too(
+    autojump_clock: MockClock, sasl_broker: SaslBroker
+) -> None:
+    sent: list[OdradekError | None] = []
+    sasl_broker.next(PRODUCE, SILENCE)
+    async with connected(sasl_broker) as connection:
+        with connection.hold():
+            request = ProduceRequest(acks=0, timeout_ms=1_000, topic_data=())
+            connection.post(
+                PRODUCE, 9, request, lambda _, error: sent.append(error), is_answered=False
+            )
+            await trio.sleep(1)
+            assert (sent, sasl_broker.asked(PRODUCE)) == ([], [])
+        await trio.sleep(1)
+        assert (sent, len(sasl_broker.asked(PRODUCE))) == ([None], 1)
 
 
 async def test_without_an_end_a_session_is_not_renewed(
