@@ -143,14 +143,17 @@ def _tls(file: str) -> Secure | None:
     """Return what gives a connection TLS as a file of settings says; None without TLS."""
     from pathlib import Path
 
-    from odradek.client.cli.client_properties import client_properties
+    from odradek.client.cli.client_properties import read_client_properties, warning_of
     from odradek.client.config import ClientConfig
 
     try:
-        found = client_properties(Path(file).read_text(encoding="utf-8-sig"), file)
+        found = read_client_properties(Path(file))
+        warning = warning_of(Path(file), found)
         context = ClientConfig(**found.options).tls_context()
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{str(error).rstrip('.')}.") from None
+    if warning is not None:
+        click.echo(warning, err=True)
     if context is None:
         return None
     return lambda connection, host: context.wrap_socket(connection, server_hostname=host)

@@ -264,7 +264,10 @@ def _read_client_properties(
     """Keep the options of a file for `limits`, and its address as the default of `--bootstrap`."""
     if file is None:
         return
-    from odradek.client.cli.client_properties import read_client_properties  # few commands have one
+    from odradek.client.cli.client_properties import (  # few commands have one
+        read_client_properties,
+        warning_of,
+    )
 
     if OF_FILE in context.meta:
         raise click.UsageError(
@@ -272,8 +275,11 @@ def _read_client_properties(
         )
     try:
         found = read_client_properties(file)
+        warning = warning_of(file, found)
     except (OSError, ValueError) as error:
         raise click.ClickException(sentence(str(error))) from None
+    if warning is not None:
+        click.echo(warning, err=True)
     context.meta[OF_FILE] = found.options
     if found.bootstrap is not None:
         context.default_map = {**(context.default_map or {}), "bootstrap": found.bootstrap}

@@ -190,6 +190,59 @@ def test_a_profile_is_a_file_of_the_user(tmp_path: Path, monkeypatch: pytest.Mon
     assert "both name a file of settings: give one" in both.stderr
 
 
+KEY: Final = "-----BEGIN PRIVATE KEY-----\\nabc\\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("line", "has_secret"),
+    [
+        ("sasl.password=secret word", True),
+        ("sasl.password=before ${env:ODRADEK_TEST_WORD}", False),
+        ("sasl.username=alice", False),
+        (f'sasl.jaas.config={SCRAM} required username="alice" {SECRET};', True),
+        (
+            f'sasl.jaas.config={SCRAM} required password="${{env:ODRADEK_TEST_WORD}}";',
+            False,
+        ),
+        (f'sasl.jaas.config={OAUTH} required clientId="a" clientSecret="b";', True),
+        ("sasl.oauthbearer.client.secret=b", True),
+        ("ssl.key.password=x", True),
+        (f"ssl.keystore.key={KEY}", True),
+        ("ssl.keystore.location=/etc/alice.p12", False),
+        ("ssl.truststore.password=changeit", False),
+    ],
+)
+def test_a_file_has_a_secret_if_it_does_not_stand_elsewhere(
+    line: str, has_secret: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODRADEK_TEST_WORD", "word")
+    assert client_properties(f"security.protocol=SASL_SSL\n{line}\n", "f").has_secret is has_secret
+
+
+@pytest.mark.parametrize("command", [("topic", "list"), ("ping",)], ids=" ".join)
+def test_a_secret_that_every_user_can_read_is_one_line_of_warning(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers=127.0.0.1:1\nsasl.password={SECRET}\n")
+    given = (*command, "--bootstrap", "127.0.0.1:1", "--command-config", str(file))
+    said = {}
+    for mode in (0o644, 0o640, 0o600):
+        file.chmod(mode)
+        ran = odradek(*given)
+        assert ran.returncode == 1
+        assert ran.stdout == ""
+        said[mode] = [line for line in ran.stderr.splitlines() if not line.startswith("Error: ")]
+    assert said == {
+        0o644: [
+            f"Warning: {file} has a secret, and its mode lets every user of this machine read it: "
+            f"chmod 600 {file}"
+        ],
+        0o640: [],
+        0o600: [],
+    }
+
+
 @pytest.mark.slow
 def test_commands_reach_a_broker_with_tls(secured: Secured, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
