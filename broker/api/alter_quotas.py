@@ -22,7 +22,7 @@ Differs from Kafka:
 - A quota of bytes or time is a bucket that fills evenly. The first wait of a client is as long as
   in Kafka. Kafka measures rates over samples: a client that waits as it is asked may be over its
   quota still, and a debt is forgotten with the samples.
-- A connection waits for 30 s at most. In Kafka only the wait for request time has a bound.
+- A connection waits for 20 s at most. In Kafka only the wait for request time has a bound.
 - Quotas wait for every broker. While a broker of a version without quotas is registered, or away
   and not forgotten, AlterClientQuotas answers UNSUPPORTED_VERSION.
 """

@@ -2,8 +2,7 @@
 
 A client that is over its quota gets an answer without topics, at once, and waits. Nothing is read
 for it. Otherwise an answer may have as many bytes of records as a client may use at once, and the
-first batch whole. So a client with a quota that is less than one
-batch makes progress, too.
+first batch whole. So a client with a quota that is less than one batch makes progress, too.
 """
 
 from collections.abc import Sequence

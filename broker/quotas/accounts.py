@@ -3,12 +3,13 @@
 A bucket (`rates.py`) is shared by the connections that share a quota (`entities.py`). It is made
 when a client with a quota first uses something. Clients choose their ids, so the number of buckets
 is bounded: for another one, that which was not used for the longest time is forgotten. Its client
-begins anew.
+begins anew. Long names are kept as digests.
 
 Times are those of trio's clock.
 """
 
 from collections.abc import Callable
+from hashlib import blake2b
 from math import inf
 from typing import Final
 
@@ -28,9 +29,14 @@ from odradek.broker.quotas.entities import (
 from odradek.broker.quotas.loop_times import LoopTimes
 from odradek.broker.quotas.rates import Bucket
 
-WAIT_MAX_SECONDS: Final = 30.0
+WAIT_MAX_SECONDS: Final = 20.0
 """The longest time for which a connection is not read. Kafka has no bound for bytes, and clients
-give up a connection that answers nothing for their request.timeout.ms, which is 30 s at least."""
+give up a connection that answers nothing for their request.timeout.ms, which is mostly 30 s. A
+request that is under way when the wait begins needs the rest of it."""
+REFUSED_WAIT_MAX_SECONDS: Final = 1.0
+"""The longest time after which a connection that is over its quota is closed. It is Kafka's."""
+NAME_REMEMBERED_MAX: Final = 255
+"""The most characters of a name that is remembered as it is. Clients choose up to 32,767."""
 ACCOUNTS_MAX: Final = 10_000
 """The most accounts of one kind of quota."""
 FOUND_MAX: Final = 10_000
@@ -68,6 +74,8 @@ class QuotaAccounts:
             self.loop_times.switch(is_on=REQUEST_PERCENTAGE in table.kinds)
         if kind not in table.kinds:
             return None
+        if max(len(user), len(client_id)) > NAME_REMEMBERED_MAX:
+            return _with_short_names(table.find(kind, user, client_id))
         asked = kind, user, client_id
         if asked not in self._found:
             self._found[asked] = table.find(kind, user, client_id)
@@ -82,7 +90,9 @@ class QuotaAccounts:
         found = self.find(kind, user, client_id)
         if found is None:
             return 0.0
-        self._bucket(kind, found).take(amount)
+        bucket = self._bucket(kind, found)
+        self._wait_seconds(kind, found)  # fills the bucket first: it is full at its bound
+        bucket.take(amount)
         waits = self._wait_seconds(kind, found)
         if kind == REQUEST_PERCENTAGE:  # as in Kafka: for its time a client waits for one sample
             return min(waits, self._settings().quota_window_size_seconds)
@@ -105,11 +115,12 @@ class QuotaAccounts:
             return 0.0
         found = Found(limit, (address, None))
         bucket = self._bucket(kind, found)
+        self._wait_seconds(kind, found)
         bucket.take(1)
         waits = self._wait_seconds(kind, found)
         if waits:
             bucket.take(-1)
-        return min(waits, self._settings().quota_window_size_seconds)
+        return min(waits, REFUSED_WAIT_MAX_SECONDS)
 
     def mutate(self, user: str, client_id: str, count: int, *, is_strict: bool) -> float:
         """Count changes of topics. Return the seconds to wait.
@@ -158,6 +169,20 @@ class QuotaAccounts:
             seconds = settings.controller_quota_window_size_seconds
             return settings.controller_quota_window_num * seconds
         return max(1, settings.quota_window_num - 1) * settings.quota_window_size_seconds
+
+
+def _with_short_names(found: Found | None) -> Found | None:
+    """Return a quota whose sharers are known by digests, where their names are long."""
+    if found is None:
+        return None
+    user, client_id = found.sharers
+    return Found(found.limit, (_short(user), _short(client_id)))
+
+
+def _short(name: str | None) -> str | None:
+    if name is None or len(name) <= NAME_REMEMBERED_MAX:
+        return name
+    return blake2b(name.encode(errors="surrogatepass"), digest_size=32).hexdigest()
 
 
 def _in_units(kind: str, limit: float) -> float:

@@ -11,11 +11,11 @@ import trio.abc
 import trio.lowlevel
 
 PARENTS_MAX = 4
-"""The tasks that are looked at, from a task upwards, for one of a connection."""
+"""The number of tasks, from a task upwards, among which that of a connection is looked for."""
 
 
 class LoopTime:
-    """The time that one connection has taken and that is not counted yet."""
+    """The time that one connection has taken since it was last counted."""
 
     __slots__ = ("seconds",)
 
@@ -29,7 +29,7 @@ class LoopTime:
 
 
 class LoopTimes(trio.abc.Instrument):
-    """Measures the steps of the tasks that serve connections."""
+    """A stopwatch for the steps of the tasks that serve connections."""
 
     def __init__(self) -> None:
         self._of: dict[trio.lowlevel.Task, LoopTime] = {}
@@ -37,7 +37,7 @@ class LoopTimes(trio.abc.Instrument):
         self._began = 0.0
 
     def switch(self, *, is_on: bool) -> None:
-        """Begin to measure, or end it."""
+        """Start the stopwatch, or stop it and drop what is not counted yet."""
         if is_on == self._is_on:
             return
         self._is_on = is_on
@@ -53,9 +53,12 @@ class LoopTimes(trio.abc.Instrument):
         """Return the time of the connection whose task is running, until `leave`."""
         return self._of.setdefault(trio.lowlevel.current_task(), LoopTime())
 
-    def leave(self) -> None:
-        """Forget the connection whose task is running."""
-        self._of.pop(trio.lowlevel.current_task(), None)
+    def leave(self) -> float:
+        """Forget the connection whose task is running. Return its time that is not counted yet."""
+        time = self._of.pop(trio.lowlevel.current_task(), None)
+        if time is None or not self._is_on:
+            return 0.0
+        return time.take() + trio.current_time() - self._began  # with the step that is running
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._began = trio.current_time()

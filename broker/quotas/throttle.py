@@ -18,7 +18,7 @@ from odradek.broker.quotas.loop_times import LoopTime
 class Throttle:
     """The wait of one connection."""
 
-    __slots__ = ("_loop_time", "accounts", "request_bytes", "until")
+    __slots__ = ("_asker", "_loop_time", "accounts", "request_bytes", "until")
 
     def __init__(self, accounts: QuotaAccounts | None = None) -> None:
         """Without accounts nothing is counted: of brokers among each other, say."""
@@ -28,6 +28,8 @@ class Throttle:
         self.request_bytes = 0
         """The size of the request that is being served."""
         self._loop_time: LoopTime | None = None
+        self._asker = ("", "")
+        """The user and the client id of the last request whose time is measured."""
 
     def hold(self, seconds: float) -> None:
         """Do not read the connection for so long, or for as long as before if that is longer."""
@@ -41,18 +43,27 @@ class Throttle:
             self.hold(self.accounts.use(kind, user, client_id, amount))
 
     def use_loop_time(self, user: str, client_id: str) -> None:
-        """Count the time that the requests before this one have taken."""
+        """Count the time of the request before this one, for the client that has sent that."""
         accounts = self.accounts
-        if accounts is None or accounts.find(REQUEST_PERCENTAGE, user, client_id) is None:
+        if accounts is None:
             return
-        if self._loop_time is None:
+        if self._loop_time is not None:
+            accounts.use(REQUEST_PERCENTAGE, *self._asker, self._loop_time.take())
+        elif accounts.find(REQUEST_PERCENTAGE, user, client_id) is not None:
             self._loop_time = accounts.loop_times.join()
-        self.use(REQUEST_PERCENTAGE, user, client_id, self._loop_time.take())
+        else:
+            return
+        self._asker = user, client_id
+        self.use(REQUEST_PERCENTAGE, user, client_id, 0.0)
 
     def leave(self) -> None:
-        """Note the end of the connection. Call it in the task that has served it."""
+        """Count the time of the last request. Call it in the task that has served the connection.
+
+        Otherwise a client that opens a connection for each request would use nothing.
+        """
         if self._loop_time is not None and self.accounts is not None:
-            self.accounts.loop_times.leave()
+            rest = self.accounts.loop_times.leave()
+            self.accounts.use(REQUEST_PERCENTAGE, *self._asker, rest)
 
     @property
     def left_ms(self) -> int:
@@ -75,5 +86,14 @@ class Throttle:
         self.until = 0.0
 
 
-NOT_THROTTLED: Final = Throttle()
+class NeverHeld(Throttle):
+    """That of requests without a connection of their own. They share it, so it must not change."""
+
+    __slots__ = ()
+
+    def hold(self, seconds: float) -> None:
+        assert seconds <= 0, f"nothing is counted for these requests, and they wait {seconds} s"
+
+
+NOT_THROTTLED: Final = NeverHeld()
 """Of requests without a connection. It is never held, as nothing is counted for it."""

@@ -48,6 +48,8 @@ while other clients have all connections. A client of administration has up to t
 NO_BROKER: Final = "connection of %s to the port for brokers closed: it is that of %s"
 IsTrusted = Callable[[Principal, str], bool]
 """Returns True if a principal at a host is that of a broker."""
+REFUSED_AT_ONCE: Final = 200
+"""The number of connections that are over the quota of their address and not closed yet."""
 GRACE_SECONDS: Final = 1.0
 """The seconds that a stopping broker waits for answers that are under way."""
 
@@ -102,6 +104,7 @@ class Server:
         self._trusted: dict[int, tuple[Principal, str]] = {}
         """The principal and the host of each connection of a broker."""
         self._count = 0
+        self._refused_count = 0
         self._is_stopping = False
         self._last_gone = trio.Event()
 
@@ -210,8 +213,11 @@ class Server:
     async def _is_refused(self, stream: Connection) -> bool:
         """Return True for a connection that is over the quota of its address, after a delay.
 
-        Without the delay the client would try again at once. Connections from this machine do not
-        count: by them an administrator can always remove a quota.
+        Without the delay the client would try again at once. A delayed connection counts for no
+        limit, so only some are delayed, and the others are closed at once.
+
+        Connections from this machine do not count: by them an administrator can always remove a
+        quota.
         """
         if self._serves_brokers or stream.is_local:
             return False
@@ -224,7 +230,12 @@ class Server:
             stream.peer,
             extra={"cause": f"connection_creation_rate of {address}"},
         )
-        await trio.sleep(seconds)
+        if self._refused_count < REFUSED_AT_ONCE:
+            self._refused_count += 1
+            try:
+                await trio.sleep(seconds)
+            finally:
+                self._refused_count -= 1
         return True
 
     def _context_of(

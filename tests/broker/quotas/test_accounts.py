@@ -1,5 +1,7 @@
 """What clients use: who shares an account, and how many accounts there may be."""
 
+import tracemalloc
+
 import pytest
 import trio
 import trio.testing
@@ -17,6 +19,7 @@ from odradek.broker.quotas.entities import (
     USER,
     QuotaTable,
 )
+from odradek.broker.quotas.throttle import Throttle
 from tests.broker.config.configured import from_properties
 
 
@@ -88,6 +91,81 @@ async def test_a_percentage_is_one_of_the_time_of_the_loop(
     assert use(REQUEST_PERCENTAGE, "alice", "a", 0.5) == 0  # 5 % of 10 s
     assert use(REQUEST_PERCENTAGE, "alice", "a", 0.01) == pytest.approx(0.2)
     assert use(REQUEST_PERCENTAGE, "alice", "a", 5) == 1  # no longer than one sample
+
+
+async def test_a_client_that_was_idle_for_long_has_saved_up_no_more_than_its_bucket_holds(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """One request of any size was free after a long idle time."""
+    table = {PRODUCER_BYTE_RATE: 10.0, CONNECTION_CREATION_RATE: 1.0}
+    found = Counted(QuotaTable({((USER, "u"),): table, ((IP, None),): table}))
+    assert found.accounts.use(PRODUCER_BYTE_RATE, "u", "a", 100) == 0
+    assert found.accounts.connect("10.0.0.1") == 0
+    await trio.sleep(3_600)
+    assert found.accounts.use(PRODUCER_BYTE_RATE, "u", "a", 200) == pytest.approx(10)
+    assert [found.accounts.connect("10.0.0.1") for _ in range(10)] == [0] * 10
+    assert found.accounts.connect("10.0.0.1") > 0
+
+
+async def test_long_ids_are_not_kept_and_each_has_its_own_account(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    names = [f"{number:03}" + "x" * 30_000 for number in range(100)]
+    found = Counted(
+        QuotaTable(
+            {
+                ((CLIENT_ID, None),): {PRODUCER_BYTE_RATE: 10},
+                ((USER, "u"), (CLIENT_ID, "y" * 4_000)): {PRODUCER_BYTE_RATE: 1_000},
+            }
+        )
+    )
+    use = found.accounts.use
+    use(PRODUCER_BYTE_RATE, "u", "a", 1)
+    tracemalloc.start()
+    try:
+        for name in names:
+            # A string of its own, as each request has it.
+            use(PRODUCER_BYTE_RATE, "u", name.encode().decode(), 1_000)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 30_000 * len(names) / 10
+    assert [use(PRODUCER_BYTE_RATE, "u", name, 0) > 0 for name in names] == [True] * len(names)
+    assert use(PRODUCER_BYTE_RATE, "u", "another" + "x" * 30_000, 50) == 0
+    assert use(PRODUCER_BYTE_RATE, "u", "y" * 4_000, 5_000) == 0
+    assert use(PRODUCER_BYTE_RATE, "u", "y" * 4_000, 6_000) == pytest.approx(1)
+
+
+async def test_the_time_of_a_request_is_used_by_the_client_that_has_sent_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    found = Counted(QuotaTable({((CLIENT_ID, None),): {REQUEST_PERCENTAGE: 1}}))
+    throttle = Throttle(found.accounts)
+
+    def must_wait(client_id: str) -> bool:
+        return found.accounts.wait_seconds(REQUEST_PERCENTAGE, "u", client_id) > 0
+
+    throttle.use_loop_time("u", "a")
+    autojump_clock.jump(0.5)  # this step takes as long
+    await trio.lowlevel.checkpoint()
+    throttle.use_loop_time("u", "b")
+    assert (must_wait("a"), must_wait("b")) == (True, False)
+    assert throttle.left_ms == 0
+    autojump_clock.jump(0.5)
+    throttle.leave()
+    assert (must_wait("a"), must_wait("b")) == (True, True)
+
+
+async def test_a_connection_over_its_quota_is_closed_after_a_second_at_most(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    table = QuotaTable({((IP, None),): {CONNECTION_CREATION_RATE: 1}})
+    settings = from_properties({"quota.window.num": "2", "quota.window.size.seconds": "3600"})
+    accounts = QuotaAccounts(lambda: table, lambda: settings)
+    for _ in range(3_600):
+        assert accounts.connect("10.0.0.1") == 0
+    table = QuotaTable({((IP, None),): {CONNECTION_CREATION_RATE: 0.01}})
+    assert accounts.connect("10.0.0.1") == 1
 
 
 async def test_an_address_opens_connections_at_its_rate(
