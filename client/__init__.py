@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.moves import PartitionMove
     from odradek.client.administration.quotas import Quotas
     from odradek.client.administration.resets import ResetTo
+    from odradek.client.administration.users import ScramUser
     from odradek.client.consuming.consumer import Consumer
     from odradek.client.errors import (
         Aborted,
@@ -147,6 +148,7 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "ScramUser",
     "SerializationContext",
     "Serialized",
     "SubscriptionPattern",

@@ -26,6 +26,7 @@ SHARED: Final = {
     "odradek.client.administration.moves": ("PartitionMove",),
     "odradek.client.administration.quotas": ("Quotas",),
     "odradek.client.administration.resets": ("ResetTo",),
+    "odradek.client.administration.users": ("ScramUser",),
     "odradek.client.errors": (
         "Aborted",
         "AuthenticationFailed",

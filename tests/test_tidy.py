@@ -28,6 +28,7 @@ DOORS = {
     ("broker/testing.py", "client"),
     ("broker/testing_users.py", "client"),
     ("broker/commands/ping.py", "client"),
+    ("broker/commands/user.py", "client"),
     ("broker/inspect/backup_command.py", "client"),
     ("broker/environment/tls_connection.py", "client"),
     ("broker/oauth/key_places.py", "client"),
@@ -178,6 +179,8 @@ OUTSIDE_ALLOWED = (
     *(
         "broker/commands/adopt.py",
         "broker/commands/security.py",
+        "broker/commands/stored_metadata.py",
+        "broker/commands/user.py",
         "broker/cli.py",
         "broker/commands/ping.py",
         "broker/process.py",

@@ -26,8 +26,12 @@ AT_ONCE: Final = 50
 BASE64: Final = "base64"
 
 
-class CannotImport(Exception):
-    """The document, or the store, is not as it must be: a sentence for a person."""
+class CannotChange(Exception):
+    """The metadata store is not as it must be: a sentence for a person."""
+
+
+class CannotImport(CannotChange):
+    """The document, or the store, is not as an import needs it."""
 
 
 async def export_security(store: MetaStore) -> tuple[str, int]:

@@ -1,47 +1,31 @@
 """The command `odradek security`: users, ACL entries and quotas in a file, and back."""
 
-import contextlib
+import json
 import os
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import click
-import trio
 
-from odradek.broker.cluster.node_identity import NODE
 from odradek.broker.cluster.security_keys import (
     CannotImport,
     export_security,
     import_security,
     read_document,
 )
-from odradek.broker.cluster.store_embedded import NAMES, DamagedStore, EmbeddedStore
-from odradek.broker.commands.given_settings import CONFIG_OPTION, SET_OPTION, read_sources
-from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.config.settings import ConfigError
-from odradek.broker.config.settling import settle
-from odradek.broker.environment.env import MetaStore
-from odradek.broker.inspect.directory_locks import errors_of, locked
-from odradek.broker.storage.disk import SystemDisk
-from odradek.extras import ExtraMissing, imports_of
-from odradek.protocol.errors import KafkaError
-
-T = TypeVar("T")
-
-PATIENCE_SECONDS: Final = 20.0
-"""The time for the first answer of etcd."""
-OWN_ONLY: Final = 0o600
-DIRECTORY_OPTION: Final = click.option(
-    "--data-dir",
-    type=click.Path(exists=True, file_okay=False),
-    help="The directory of a broker that is alone, and stopped.",
+from odradek.broker.commands.given_settings import CONFIG_OPTION, SET_OPTION
+from odradek.broker.commands.stored_metadata import (
+    DIRECTORY_OPTION,
+    ETCD_OPTION,
+    config_of,
+    with_store,
 )
-ETCD_OPTION: Final = click.option(
-    "--etcd",
-    metavar="URL,...",
-    help="The endpoints of a cluster's etcd.  [default: etcd.endpoints of --config or --set]",
+from odradek.broker.environment.env import MetaStore
+from odradek.broker.inspect.directory_locks import errors_of
+
+OWN_ONLY: Final = 0o600
+JSON_OPTION: Final = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object; the keys are above."
 )
 
 
@@ -56,27 +40,35 @@ def security() -> None:
 @ETCD_OPTION
 @CONFIG_OPTION
 @SET_OPTION
+@JSON_OPTION
 def export_command(
     file: Path,
     data_dir: str | None,
     etcd: str | None,
     config_file: Path | None,
     assignments: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write users, ACL entries and quotas to FILE, which must not exist.
 
     FILE has the hashes of passwords. Only its owner may read it; keep it so. The brokers of a
     cluster may run meanwhile.
+
+    \b
+    Keys of --json: file, keys (the number of users, resources with entries, and quotas).
     """
-    config = _config(etcd, config_file, assignments)
+    config = config_of(etcd, config_file, assignments)
     with errors_of(str(file)):
-        text, count = _with_store(data_dir, config, export_security)
+        text, count = with_store(data_dir, config, export_security)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_ONLY)
         with open(descriptor, "w", encoding="utf-8") as written:
             written.write(text)
             written.flush()
             os.fsync(descriptor)
-    click.echo(f"Written: {file}, with {count} keys of users, ACL entries and quotas.")
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "keys": count}))
+    else:
+        click.echo(f"Written: {file}, with {count} keys of users, ACL entries and quotas.")
 
 
 @security.command("import", short_help="Put back what an export has written.")
@@ -86,6 +78,7 @@ def export_command(
 @CONFIG_OPTION
 @SET_OPTION
 @click.option("--replace", is_flag=True, help="Remove users, entries and quotas not in FILE.")
+@JSON_OPTION
 def import_command(
     file: Path,
     data_dir: str | None,
@@ -93,14 +86,18 @@ def import_command(
     config_file: Path | None,
     assignments: tuple[str, ...],
     replace: bool,
+    as_json: bool,
 ) -> None:
     """Make users, ACL entries and quotas what they are in FILE, of `odradek security export`.
 
     Metadata that `odradek storage rebuild` has made are closed to all but super users. This opens
     them again, as far as FILE allows. Others that are there are kept, and then nothing is changed,
     unless --replace is given. The brokers of a cluster may run meanwhile.
+
+    \b
+    Keys of --json: file, keys, changed (the number of keys that were otherwise).
     """
-    config = _config(etcd, config_file, assignments)
+    config = config_of(etcd, config_file, assignments)
     try:
         wanted = read_document(file.read_text(encoding="utf-8"))
     except (CannotImport, UnicodeDecodeError, OSError) as error:
@@ -109,76 +106,8 @@ def import_command(
     async def run(store: MetaStore) -> int:
         return await import_security(store, wanted, replaces=replace)
 
-    count = _with_store(data_dir, config, run)
-    click.echo(f"Done: {len(wanted)} keys are as in {file}; {count} have changed.")
-
-
-def _config(
-    etcd: str | None, config_file: Path | None, assignments: tuple[str, ...]
-) -> BrokerConfig:
-    if etcd is not None:
-        assignments = (*assignments, f"etcd.endpoints={etcd}")
-    try:
-        return settle(*read_sources(config_file, assignments), ignore_unknown=True).config
-    except ConfigError as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _with_store(
-    data_dir: str | None, config: BrokerConfig, run: Callable[[MetaStore], Awaitable[T]]
-) -> T:
-    """Call `run` with the metadata store that the options name. Raises ClickException."""
-    if (data_dir is None) == (not config.etcd_endpoints):
-        raise click.UsageError(
-            "Name the metadata: --data-dir of a broker that is alone, or --etcd of a cluster."
-        )
-    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if data_dir is not None:
-        _check_directory(data_dir)
-        held = locked(data_dir)
-
-    async def main() -> T:
-        async with _opened(data_dir, config) as store:
-            return await run(store)
-
-    try:
-        with errors_of(data_dir or "etcd"), held:
-            return trio.run(main)
-    except* (CannotImport, DamagedStore, ConfigError, ExtraMissing, KafkaError) as group:
-        raise click.ClickException(str(_first(group))) from None
-    raise AssertionError("unreachable")
-
-
-def _check_directory(directory: str) -> None:
-    disk = SystemDisk()
-    if disk.exists(f"{directory}/{NODE}"):
-        raise click.ClickException(
-            f"{directory} is that of a broker of a cluster, whose metadata is in etcd: give --etcd."
-        )
-    if not any(disk.exists(f"{directory}/{name}") for name in NAMES):
-        raise click.ClickException(f"{directory} has no {NAMES[0]}: no broker has used it.")
-
-
-@contextlib.asynccontextmanager
-async def _opened(data_dir: str | None, config: BrokerConfig) -> AsyncIterator[MetaStore]:
-    if data_dir is not None:
-        embedded = await EmbeddedStore.open(SystemDisk(), data_dir)
-        with contextlib.closing(embedded):
-            yield embedded
-        return
-    with imports_of("cluster", "etcd.endpoints"):
-        from odradek.broker.cluster.store_etcd import EtcdStore
-    with trio.move_on_after(PATIENCE_SECONDS) as waiting:
-        async with EtcdStore.open(config, rng=random.SystemRandom()) as store:
-            waiting.deadline = float("inf")
-            yield store
-            return
-    raise CannotImport(
-        f"etcd did not answer at {config.etcd_endpoints} in {PATIENCE_SECONDS:.0f} s."
-    )
-
-
-def _first(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup):
-        group = group.exceptions[0]
-    return group
+    count = with_store(data_dir, config, run)
+    if as_json:
+        click.echo(json.dumps({"file": str(file), "keys": len(wanted), "changed": count}))
+    else:
+        click.echo(f"Done: {len(wanted)} keys are as in {file}; {count} have changed.")

@@ -2,7 +2,8 @@
 
 The calls about settings are in `configs.py`, those about transactions in `transactions.py`, those
 about groups in `groups.py`, those about records in `logs.py`, those about replicas in `moves.py`,
-those about access control in `acls.py`, those about quotas in `quotas.py`.
+those about access control in `acls.py`, those about quotas in `quotas.py`, those about users in
+`users.py`.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from odradek.client.administration.logs import LogAdmin
 from odradek.client.administration.moves import MoveAdmin
 from odradek.client.administration.quotas import QuotaAdmin
 from odradek.client.administration.transactions import TransactionAdmin
+from odradek.client.administration.users import UserAdmin
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
@@ -72,7 +74,15 @@ NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @ends_where_it_waits
 class Admin(
-    Served, AclAdmin, ConfigAdmin, GroupAdmin, LogAdmin, MoveAdmin, QuotaAdmin, TransactionAdmin
+    Served,
+    AclAdmin,
+    ConfigAdmin,
+    GroupAdmin,
+    LogAdmin,
+    MoveAdmin,
+    QuotaAdmin,
+    TransactionAdmin,
+    UserAdmin,
 ):
     """An administrator's client: it creates and describes topics, describes and ends transactions.
 

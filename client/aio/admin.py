@@ -29,6 +29,9 @@ class Admin(Aio[TrioAdmin]):
     explain_access = aio(TrioAdmin.explain_access)
     alter_quotas = aio(TrioAdmin.alter_quotas)
     describe_quotas = aio(TrioAdmin.describe_quotas)
+    set_password = aio(TrioAdmin.set_password)
+    delete_user = aio(TrioAdmin.delete_user)
+    describe_users = aio(TrioAdmin.describe_users)
 
     create_topic = aio(TrioAdmin.create_topic)
     create_topics = aio(TrioAdmin.create_topics)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from odradek.client.administration.moves import PartitionMove
     from odradek.client.administration.quotas import Quotas
     from odradek.client.administration.resets import ResetTo
+    from odradek.client.administration.users import ScramUser
     from odradek.client.blocking.admin import Admin
     from odradek.client.blocking.consumer import Consumer
     from odradek.client.blocking.delivery import Delivery
@@ -142,6 +143,7 @@ __all__ = [
     "Refused",
     "ResetTo",
     "Retriable",
+    "ScramUser",
     "SerializationContext",
     "Serialized",
     "SubscriptionPattern",

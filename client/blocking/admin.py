@@ -26,6 +26,9 @@ class Admin(Blocking[AsyncAdmin]):
     explain_access = blocking(AsyncAdmin.explain_access)
     alter_quotas = blocking(AsyncAdmin.alter_quotas)
     describe_quotas = blocking(AsyncAdmin.describe_quotas)
+    set_password = blocking(AsyncAdmin.set_password)
+    delete_user = blocking(AsyncAdmin.delete_user)
+    describe_users = blocking(AsyncAdmin.describe_users)
 
     create_topic = blocking(AsyncAdmin.create_topic)
     create_topics = blocking(AsyncAdmin.create_topics)

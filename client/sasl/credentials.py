@@ -17,6 +17,7 @@ from odradek.client.sasl.tokens import TokenSource
 from odradek.protocol import scram
 
 NONCE_BYTES: Final = 24
+SALT_BYTES: Final = 16
 AT_ONCE: Final = 8192
 """Up to so many iterations take a few milliseconds, and are computed without a thread."""
 
@@ -43,6 +44,18 @@ class PlainCredentials:
         return PlainExchange(self._username, self._password)
 
 
+def new_salt() -> bytes:
+    return secrets.token_bytes(SALT_BYTES)
+
+
+async def salted_password(algorithm: str, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return the secret of a password. The loop goes on meanwhile if that takes long."""
+    compute = partial(scram.salted_password, algorithm, password, salt, iterations)
+    if iterations <= AT_ONCE:
+        return compute()
+    return await trio.to_thread.run_sync(compute, abandon_on_cancel=True)
+
+
 class ScramCredentials:
     """A name and a password for SCRAM. The keys are made once for each salt: that is slow."""
 
@@ -61,13 +74,7 @@ class ScramCredentials:
     async def _keys_of(self, salt: bytes, iterations: int) -> Keys:
         if self._made_of == (salt, iterations):  # brokers of a cluster have the same
             return self._keys
-        salted_password = partial(
-            scram.salted_password, self._algorithm, self._password, salt, iterations
-        )
-        if iterations <= AT_ONCE:
-            salted = salted_password()
-        else:
-            salted = await trio.to_thread.run_sync(salted_password, abandon_on_cancel=True)
+        salted = await salted_password(self._algorithm, self._password, salt, iterations)
         algorithm = self._algorithm
         keys = scram.client_key(algorithm, salted), scram.server_key(algorithm, salted)
         self._made_of, self._keys = (salt, iterations), keys

@@ -54,6 +54,11 @@ def test_an_export_is_for_its_owner_only_and_replaces_no_file(
     keys = exported(file, data_dir)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert len(keys) == 2
+    other = tmp_path / "other.json"
+    done = odradek("security", "export", other, "--data-dir", data_dir, "--json")
+    assert json.loads(done.output) == {"file": str(other), "keys": len(keys)}
+    done = odradek("security", "import", other, "--data-dir", data_dir, "--json")
+    assert json.loads(done.output) == {"file": str(other), "keys": len(keys), "changed": 0}
     again = odradek("security", "export", file, "--data-dir", data_dir)
     assert again.exit_code == 1
     assert again.output == f"Error: {file}: File exists.\n"

@@ -30,6 +30,14 @@ ELSEWHERE = {
         ("odradek quota list", "odradek quota remove", "odradek quota set"),
         "tests/client/cli/test_quota.py",
     ),
+    **dict.fromkeys(
+        ("odradek user create", "odradek user delete", "odradek user hash", "odradek user list"),
+        "tests/broker/commands/test_user.py",
+    ),
+    **dict.fromkeys(
+        ("odradek security export", "odradek security import"),
+        "tests/broker/commands/test_security_command.py",
+    ),
     "odradek ping": "tests/broker/commands/test_ping.py",
     "odradek cluster adopt": "tests/cluster/test_adopt.py",
     "odradek cluster elect": "tests/client/cli/test_cluster.py",
