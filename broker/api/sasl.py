@@ -14,6 +14,12 @@ Differs from Kafka:
   the first.
 - The refusal of an authentication is answered before the connection ends. A tenth of a second is
   between the two, so that every client reads the reason. Kafka sends both at once.
+- SCRAM's messages are checked as RFC 5802 has it. The second one repeats the binding of the first,
+  an extension that must be known is refused, the proof is for all extensions, and one of another
+  size is answered as a wrong password. Kafka takes any binding, ignores extensions that must be
+  known, and closes the connection without an answer if the proof is too short.
+- A session is renewed by the mechanism that it began with. Another one ends the connection at
+  SaslHandshake, which Kafka answers first.
 - A client that has not authenticated may send little. Its requests have up to 64 KiB, where Kafka
   allows 512 KiB; TLS and SASL together have 10 s; an API other than ApiVersions, SaslHandshake and
   SaslAuthenticate closes the connection without an answer, between SaslHandshake and

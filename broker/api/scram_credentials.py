@@ -12,8 +12,8 @@ Differs from Kafka:
 - A salted password has the size of its hash, and a salt 1 to 1,024 bytes. AlterUserScramCredentials
   answers UNACCEPTABLE_CREDENTIAL otherwise: nobody could use such a credential. There are at most
   100,000 users (POLICY_VIOLATION).
-- A deletion of a user that does not exist is noticed by the store, and so after a second change of
-  the same user: that one is answered DUPLICATE_RESOURCE, not RESOURCE_NOT_FOUND.
+- A deletion of a user that does not exist is noticed last. With a second change of the same user it
+  is answered DUPLICATE_RESOURCE, not RESOURCE_NOT_FOUND.
 - Users wait for every broker. While a broker of a version without SCRAM is registered, or away and
   not forgotten, AlterUserScramCredentials answers UNSUPPORTED_VERSION.
 """

@@ -18,42 +18,10 @@ What is *not* a difference, because both are brought to the same form before the
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """Three patterns, each of a whole text: the story's id, Kafka's line, our line. A group that is
-    named in both lines must be the same text in both. `also` sees both lines in the end."""
-
-    name: str
-    """The title of an item in docs/differences.md. A colon, and what this one is about, follow if
-    several are about one item."""
-    story: str
-    kafka: str
-    ours: str
-    also: Callable[[str, str], bool] = lambda kafka, ours: True
-
-    @property
-    def title(self) -> str:
-        return self.name.partition(": ")[0]
-
-    def is_about(self, story: str) -> bool:
-        return re.fullmatch(self.story, story) is not None
-
-    def explains(self, story: str, kafka: str, ours: str) -> bool:
-        if not self.is_about(story):
-            return False
-        theirs, mine = re.fullmatch(self.kafka, kafka), re.fullmatch(self.ours, ours)
-        if theirs is None or mine is None:
-            return False
-        said, answered = theirs.groupdict(), mine.groupdict()
-        if any(answered.get(name, text) != text for name, text in said.items()):
-            return False
-        return self.also(kafka, ours)
-
+from tests.judge.difference import Difference
+from tests.judge.differences_of_access import OF_ACCESS
 
 _ABORTED: Final = re.compile(r" aborted (\w+)@(\d+)")
 _LOOK: Final = (
@@ -421,41 +389,8 @@ _OF_ADMINISTRATION: Final = (
     ),
 )
 
-_OF_ACCESS: Final = (
-    Difference(
-        name="That a user does not exist is noticed after all that a request shows",
-        story=r"users\.refused\[changes=deleted.*not there.*",
-        kafka=r"(?P<what>.* -> u )RESOURCE_NOT_FOUND .*",
-        ours=r"(?P<what>.* -> u )DUPLICATE_RESOURCE .*",
-    ),
-    Difference(
-        name="A client that has not authenticated may send little",
-        story=r"sasl\.(metadata_after|again_in).*=(1|metadata)\]",
-        kafka=r"metadata -> 0 brokers",
-        ours=r"metadata -> closed",
-    ),
-    Difference(
-        name="A client cannot fetch as a follower",
-        story=r"acls\..*Fetch as a follower.*",
-        kafka=r"(?P<what>.*Fetch v12 -> \{NONE \{t zero \{)NOT_LEADER_OR_FOLLOWER\}\}\}",
-        ours=r"(?P<what>.*Fetch v12 -> \{NONE \{t zero \{)TOPIC_AUTHORIZATION_FAILED\}\}\}",
-    ),
-    Difference(
-        name="Metadata says that a topic is new",
-        story=r"acls\..*Metadata creating.*",
-        kafka=r"(?P<what>.*Metadata v12 -> \{\{)UNKNOWN_TOPIC_OR_PARTITION new zero\} NONE\}",
-        ours=r"(?P<what>.*Metadata v12 -> \{\{)NONE new topic1( \{NONE\})+\} NONE\}",
-    ),
-    Difference(
-        name="A refusal of a whole request repeats nothing of it",
-        story=r"acls\..*(ListPartitionReassignments|DescribeUserScramCredentials).*",
-        kafka=r"(?P<what>.* -> \{CLUSTER_AUTHORIZATION_FAILED) \{.*\}\}",
-        ours=r"(?P<what>.* -> \{CLUSTER_AUTHORIZATION_FAILED)\}",
-    ),
-)
-
 DIFFERENCES: Final[tuple[Difference, ...]] = (
-    *_OF_ACCESS,
+    *OF_ACCESS,
     *_OF_COORDINATORS,
     *_OF_READING,
     *_OF_SESSIONS,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.judge.broker import Broker
-from tests.judge.differences import DIFFERENCES, Difference
+from tests.judge.difference import Difference
+from tests.judge.differences import DIFFERENCES
 from tests.judge.hurry import TooSlow
 from tests.judge.setups import Address, SecuredAddress
 from tests.judge.story import Story

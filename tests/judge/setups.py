@@ -45,12 +45,14 @@ from odradek.protocol.state_topics import (
 from tests.judge.doors import CHIEF, PRINCIPAL, Doors, make_certificates
 from tests.judge.line import HERE, PATIENCE_SECONDS, Line
 from tests.judge.reading import STATE_PARTITIONS
+from tests.judge.scram_users import make_scram_users
 from tests.judge.story import (
     BRIEF,
     GIVING_UP,
     GROUPS,
     POLICIES,
     SASL,
+    SCRAM,
     SECURED,
     SHARED,
     Story,
@@ -88,6 +90,7 @@ PLAIN_LOGIN: Final = (
     f"{_LOGIN}.plain.PlainLoginModule required "
     'user_alice="of alice" user_bob="of bob" user_eve="of=eve,";'
 )
+SCRAM_LOGIN: Final = f"{_LOGIN}.scram.ScramLoginModule required;"
 POLICY: Final = "group.consumer.migration.policy"
 
 
@@ -129,10 +132,14 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
         "transaction.two.phase.commit.enable": "true",
     },
     SASL: _of_sasl({"plain": PLAIN_LOGIN}),
+    SCRAM: _of_sasl(
+        {"plain": PLAIN_LOGIN, "scram-sha-256": SCRAM_LOGIN, "scram-sha-512": SCRAM_LOGIN}
+    ),
 }
 LISTENERS: Final[Mapping[str, Sequence[str]]] = {
     SECURED: ("SSL",),
     SASL: ("SASL_PLAINTEXT", "AGAIN:SASL_PLAINTEXT"),
+    SCRAM: ("SASL_PLAINTEXT", "AGAIN:SASL_PLAINTEXT"),
 }
 """The listeners of a setup beside the plain one."""
 KAFKAS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -257,6 +264,8 @@ def _our_secured_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup]:
         with run_broker(config=settings, kind=kind) as broker:
             assert isinstance(broker, SecuredBroker)
             _prepare(broker, setup, stories)
+            if setup == SCRAM:
+                make_scram_users(broker.address)
             doors = Doors(broker.ports, Path(name))
             yield Setup([setup], SecuredAddress(broker.host, broker.port, doors))
 
@@ -274,6 +283,8 @@ def _secured_kafka_setup(setup: str, stories: Iterable[Story]) -> Iterator[Setup
         }
         with RealKafka(settings=settings, listeners=LISTENERS[setup]) as kafka:
             _prepare(kafka, setup, stories)
+            if setup == SCRAM:
+                make_scram_users(kafka.address)
             doors = Doors(kafka.ports, Path(name))
             yield Setup([setup], SecuredAddress(kafka.host, kafka.port, doors))
 

@@ -37,6 +37,8 @@ SECURED: Final = "secured"
 """With an authoriser; stories are told by a super user."""
 SASL: Final = "sasl"
 """With listeners for users whose passwords are in the settings."""
+SCRAM: Final = "scram"
+"""With listeners for users that an administrator has made."""
 POLICIES: Final = ("bidirectional", "upgrade", "downgrade", "disabled")
 """The values of `group.consumer.migration.policy`, Kafka's default first."""
 

@@ -1,9 +1,12 @@
 """A conversation before and while a client authenticates, byte by byte.
 
-Answers are recorded as their bytes, without length and correlation id.
+Answers are recorded as their bytes, without length and correlation id. What a broker draws (nonces
+and salts) is named, and what follows from it is checked here and named, too.
 """
 
+import base64
 import contextlib
+import re
 import socket
 import struct
 from collections.abc import Iterator
@@ -19,6 +22,15 @@ from odradek.protocol.apis.sasl import (
 )
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.connection import ClientProtocol
+from odradek.protocol.scram import (
+    ALGORITHMS,
+    client_key,
+    salted_password,
+    server_key,
+    signature,
+    stored_key,
+    xor,
+)
 from tests.judge.broker import Broker
 from tests.judge.line import HERE, PATIENCE_SECONDS
 from tests.judge.names import code_name
@@ -29,8 +41,13 @@ AGAIN: Final = "AGAIN"
 """The listener where sessions end."""
 QUIET_SECONDS: Final = 0.5
 """A connection on which nothing comes for so long is open: Kafka closes after 300 ms at most."""
+NONCE: Final = "fyko+d2lbbFgONRv9qkxdawL"
 HEADER_BYTES: Final = 4
 VERSIONS: Final = 3
+SERVERS_FIRST: Final = re.compile(rb"r=([!-+\--~]+),s=([A-Za-z0-9+/=]+),i=(\d+)")
+SERVERS_FINAL: Final = re.compile(rb"v=([A-Za-z0-9+/=]+)")
+LENGTH_OF_NONCE: Final = re.compile(rb"(?s)(?<=\x00\x01).(?=r=<nonce>)")
+"""Nonces of Kafka have different lengths."""
 
 
 class Talk:
@@ -76,10 +93,11 @@ class Talk:
             said = " ".join((code_name(found.error_code), *sorted(found.mechanisms)))
         self._broker.say(f"handshake {mechanism!r} v{version} -> {said}")
 
-    def authenticate(self, what: str, token: bytes, version: int = 2) -> None:
-        """Send a token in SaslAuthenticate."""
+    def authenticate(self, what: str, token: bytes, version: int = 2) -> bytes:
+        """Send a token in SaslAuthenticate. Return the token of the answer."""
         message = SaslAuthenticateRequest(auth_bytes=token)
-        self.request(f"token {what}", SASL_AUTHENTICATE, version, message)
+        body = self.request(f"token {what}", SASL_AUTHENTICATE, version, message)
+        return token_of(body, version)
 
     def bare(self, what: str, token: bytes) -> bytes:
         """Send a token in a frame of its own, as after version 0 of the handshake."""
@@ -96,7 +114,7 @@ class Talk:
         """Send any bytes, and record the frame that is answered."""
         answer = self._exchange(data)
         body = b"" if answer is None else answer[header_bytes:]
-        self._broker.say(f"{what} -> {self._end() if answer is None else repr(body)}")
+        self._broker.say(f"{what} -> {self._end() if answer is None else shown(body)}")
         return body
 
     def over(self) -> None:
@@ -150,3 +168,61 @@ def talking(broker: Broker, listener: str = SASL_PLAINTEXT) -> Iterator[Talk]:
         talk.over()
     finally:
         talk.close()
+
+
+def shown(body: bytes) -> str:
+    """Format bytes, with names for what the broker has drawn."""
+    body = SERVERS_FIRST.sub(rb"r=<nonce>,s=<salt>,i=\3", body)
+    body = LENGTH_OF_NONCE.sub(rb"<length>", body)
+    return repr(SERVERS_FINAL.sub(rb"v=<signature>", body))
+
+
+def token_of(body: bytes, version: int) -> bytes:
+    """Return the token of an answer to SaslAuthenticate; nothing if there was no answer."""
+    if not body:
+        return b""
+    message = SASL_AUTHENTICATE.parse_response(version, body[1:] if version >= 2 else body)
+    return bytes(message.auth_bytes)
+
+
+class Scram:
+    """The client's side of SCRAM. Its parts can be replaced by others, to see what is answered."""
+
+    def __init__(self, mechanism: str, user: str, password: str, *, nonce: str = NONCE) -> None:
+        self.mechanism = mechanism
+        self._algorithm = ALGORITHMS[mechanism]
+        self._password = password
+        self.first_bare = f"n={user},r={nonce}"
+        self.nonce = ""
+        self._server_first = ""
+
+    def first(self, header: str = "n,,") -> bytes:
+        return (header + self.first_bare).encode()
+
+    def read(self, server_first: bytes) -> None:
+        """Take what the server has answered to `first`."""
+        found = SERVERS_FIRST.fullmatch(server_first)
+        assert found is not None, server_first
+        self._server_first = server_first.decode()
+        self.nonce, self._salt, self._iterations = (
+            found[1].decode(),
+            base64.b64decode(found[2]),
+            int(found[3]),
+        )
+
+    def final(self, *, binding: str = "biws", nonce: str | None = None, more: str = "") -> bytes:
+        """Return the message with the proof, for what is in it."""
+        bare = f"c={binding},r={self.nonce if nonce is None else nonce}{more}"
+        exchanged = f"{self.first_bare},{self._server_first},{bare}"
+        salted = salted_password(self._algorithm, self._password, self._salt, self._iterations)
+        key = client_key(self._algorithm, salted)
+        proof = xor(key, signature(self._algorithm, stored_key(self._algorithm, key), exchanged))
+        self._expected = signature(self._algorithm, server_key(self._algorithm, salted), exchanged)
+        return f"{bare},p={base64.b64encode(proof).decode()}".encode()
+
+    def check(self, server_final: bytes) -> str:
+        """Return what the server's last message proves."""
+        found = SERVERS_FINAL.fullmatch(server_final)
+        if found is None:
+            return "nothing"
+        return "the keys" if base64.b64decode(found[1]) == self._expected else "other keys"

@@ -11,7 +11,8 @@ from odradek.protocol.errors import ErrorCode
 from tests.judge import judging
 from tests.judge.broker import Broker
 from tests.judge.catalogue import catalogue
-from tests.judge.differences import DIFFERENCES, Difference
+from tests.judge.difference import Difference
+from tests.judge.differences import DIFFERENCES
 from tests.judge.hurry import ATTEMPTS, Hurry, TooSlow
 from tests.judge.judging import disagreements, record, recorded, transcript_of
 from tests.judge.names import NOBODY, Names

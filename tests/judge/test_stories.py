@@ -17,7 +17,8 @@ import pytest
 
 from tests.judge.catalogue import catalogue
 from tests.judge.conftest import Transcript
-from tests.judge.differences import DIFFERENCES, Difference
+from tests.judge.difference import Difference
+from tests.judge.differences import DIFFERENCES
 from tests.judge.judging import disagreements
 
 LATE_SEED: Final = 50

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from odradek.broker.reference.differences import TEMPLATE, list_of, page, titles
-from tests.judge.differences import DIFFERENCES, Difference
+from tests.judge.difference import Difference
+from tests.judge.differences import DIFFERENCES
 
 ROOT = Path(__file__).parents[3]
 MODULES = sorted(path.stem for path in (ROOT / "broker" / "api").glob("[a-z]*.py"))
