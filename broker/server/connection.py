@@ -48,6 +48,7 @@ from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.failures import (
     OurBug,
     blame,
+    blame_for,
     breaks_invariant,
     first,
     let_go,
@@ -358,7 +359,11 @@ class ClientConnection(Allowance):
     async def _authenticate_again(self, frame: memoryview, session: "SaslSession") -> None:
         """Answer a request by which the client renews its session. Raises ProtocolError."""
         await self._pending.all_sent()
-        reply = await session.reply(frame)
+        try:
+            reply = await session.reply(frame)
+        except Exception as error:
+            blame_for(self.peer, "the re-authentication of a client", error)
+            raise
         size_bytes = len(frame) + LENGTH_BYTES
 
         async def send(parts: list[Buffer]) -> None:

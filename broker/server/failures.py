@@ -70,16 +70,20 @@ def blame(peer: str, request: Request, error: Exception) -> None:
 
     Return if the caller must raise the error itself.
     """
+    what = f"{request.api.name} v{request.version} of client {request.client_id!r}"
+    blame_for(peer, what, error)
+
+
+def blame_for(peer: str, what: str, error: Exception) -> None:
+    """Do the same as `blame` for an error that is not of one request that is known."""
     if isinstance(error, ProtocolError):
         return
     # The caller raises it, and it ends the process: what the broker keeps may be wrong.
     if breaks_invariant(error):
         return
     LOGGER.error(
-        "a bug in the broker: %s v%d of client %r at %s failed; its connection is closed",
-        request.api.name,
-        request.version,
-        request.client_id,
+        "a bug in the broker: %s at %s failed; its connection is closed",
+        what,
         peer,
         exc_info=error,
     )

@@ -1,6 +1,6 @@
 """The requests by which a client authenticates, and their answers (KIP-152, KIP-368), without I/O.
 
-    ApiVersions       once, or not at all; one that is refused does not count
+    ApiVersions       once, or not at all; a few that are refused do not count
     SaslHandshake     chooses the mechanism
     SaslAuthenticate  as often as the mechanism needs
 
@@ -37,8 +37,12 @@ from odradek.protocol.errors import ErrorCode, ProtocolError
 from odradek.protocol.text import printable, shortened
 
 _LENGTH: Final = struct.Struct(">i")
+FRAME_MAX_BYTES: Final = 64 * 1024
+"""The largest request of a client that has not authenticated. Tokens of OAuth take some KiB."""
 TOKENS_MAX: Final = 10
 """The most tokens of one authentication. SCRAM has two."""
+REFUSED_VERSIONS_MAX: Final = 5
+"""The most ApiVersions that may be refused. A client repeats it once, with a lower version."""
 
 
 class _Step(Enum):
@@ -88,6 +92,7 @@ class SaslDialog:
         self._mechanism = ""
         self._exchange: ServerExchange
         self._tokens = 0
+        self._refused_versions = 0
 
     @property
     def frame_min_bytes(self) -> int:
@@ -115,6 +120,10 @@ class SaslDialog:
         answer = await api_versions(context, request.body)
         if answer.error_code == ErrorCode.NONE:
             self._step = _Step.HANDSHAKE
+            return self._reply(request, answer)
+        self._refused_versions += 1
+        if self._refused_versions > REFUSED_VERSIONS_MAX:
+            raise ProtocolError("it repeats an ApiVersions that was refused")
         return self._reply(request, answer)
 
     def _reply_to_handshake(self, request: Request) -> SaslReply:

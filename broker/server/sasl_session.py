@@ -16,7 +16,12 @@ import trio
 
 from odradek.broker.api.context import RequestContext
 from odradek.broker.server.listener_sasl import ListenerSasl
-from odradek.broker.server.sasl_dialog import Authenticated, SaslDialog, SaslReply
+from odradek.broker.server.sasl_dialog import (
+    FRAME_MAX_BYTES,
+    Authenticated,
+    SaslDialog,
+    SaslReply,
+)
 from odradek.protocol.apis.sasl import SASL_HANDSHAKE
 from odradek.protocol.errors import ProtocolError
 
@@ -80,6 +85,12 @@ class SaslSession:
     async def reply(self, frame: memoryview) -> SaslReply:
         """Return the answer to a request that `takes` has taken. Raises ProtocolError."""
         assert self._renewal is not None, "no renewal is under way"
+        # What a stranger may not send, a client may not either: the token would be copied.
+        if len(frame) > FRAME_MAX_BYTES:
+            raise ProtocolError(
+                f"it authenticates again with a request of {len(frame)} bytes; the most are "
+                f"{FRAME_MAX_BYTES}"
+            )
         reply = await self._renewal.reply(frame)
         if reply.authenticated is not None:
             self._renewal = None

@@ -16,11 +16,14 @@ import trio
 from odradek.broker.environment.env import Buffer, Connection
 from odradek.broker.server.known_client import Gone, NotAuthenticated
 from odradek.broker.server.memory import Account
-from odradek.broker.server.sasl_dialog import Authenticated, SaslDialog, SaslReply
+from odradek.broker.server.sasl_dialog import (
+    FRAME_MAX_BYTES,
+    Authenticated,
+    SaslDialog,
+    SaslReply,
+)
 from odradek.protocol.connection import LENGTH_BYTES, check_frame_length
 
-FRAME_MAX_BYTES: Final = 64 * 1024
-"""The largest request of a client that has not authenticated. Tokens of OAuth take some KiB."""
 OWN_BYTES: Final = 4 * 1024
 READ_SECONDS: Final = 0.1
 """The time between a refusal and the end of the connection. A client that sees both at once often
@@ -55,6 +58,9 @@ async def authenticate(
     `Gone` and ProtocolError.
     """
     while True:
+        # A client that always has the next frame ready would keep the loop to itself: receiving
+        # what is there, and sending into an empty socket, do not wait.
+        await trio.lowlevel.checkpoint()
         frame = await _frame(stream, dialog.frame_min_bytes, memory)
         try:
             reply = await dialog.reply(memoryview(frame))

@@ -7,6 +7,9 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.security.mechanism import ServerExchange
+from odradek.broker.security.plain import Plain
+from odradek.broker.server.sasl_dialog import FRAME_MAX_BYTES
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.errors import ErrorCode
 from tests.broker.security.secured import Asker, Secured
@@ -146,6 +149,37 @@ async def test_a_session_may_be_renewed_at_once_but_not_twice_within_a_second() 
         answer = await handshake(asker)
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await served(asker) is not None
+
+
+async def test_a_bug_in_a_re_authentication_ends_its_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the broker."""
+
+    def fail(plain: Plain) -> ServerExchange:
+        raise KeyError("what was never set")
+
+    async with sasl_broker(REAUTH) as broker:
+        asker, other = await known(broker), await known(broker)
+        await trio.sleep(10)
+        with monkeypatch.context() as patch:
+            patch.setattr(Plain, "begin", fail)
+            assert await handshake(asker) is None
+        assert "a bug in the broker: the re-authentication of a client" in caplog.text
+        assert "what was never set" in caplog.text
+        assert await served(other) is not None
+
+
+async def test_a_request_of_a_re_authentication_has_the_bound_of_the_first_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(10)
+        await handshake(asker)
+        assert await authenticate(asker, b"\0alice\0" + b"a" * FRAME_MAX_BYTES) is None
+        assert f"the most are {FRAME_MAX_BYTES}" in caplog.text
 
 
 async def test_a_request_that_overtakes_is_not_served() -> None:

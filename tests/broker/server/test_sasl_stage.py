@@ -6,9 +6,18 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.server import sasl_stage
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
-from odradek.broker.server.sasl_stage import FRAME_MAX_BYTES
+from odradek.broker.server.memory import Account
+from odradek.broker.server.sasl_dialog import (
+    FRAME_MAX_BYTES,
+    REFUSED_VERSIONS_MAX,
+    SaslDialog,
+    SaslReply,
+)
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
+from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
+from odradek.protocol.errors import ErrorCode
 from tests.broker.server.authenticating import (
     RIGHT,
     authenticate,
@@ -16,6 +25,7 @@ from tests.broker.server.authenticating import (
     sasl_broker,
     send_frame,
 )
+from tests.fakes.net import FakeConnection
 
 INT32_MAX = 2**31 - 1
 
@@ -44,6 +54,50 @@ async def test_bytes_and_requests_do_not_renew_the_time_limit(
             await trio.sleep(0.5)
         assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS, abs=1.1)
         assert "its authentication took too long" in caplog.text
+
+
+class AlwaysReady(FakeConnection):
+    """A client whose next frame is always there, on a connection that never waits."""
+
+    async def receive_into(self, buffer: memoryview) -> int:
+        frame = struct.pack(">i", 4) if len(buffer) == 4 else b""
+        buffer[: len(frame)] = frame
+        return len(buffer)
+
+
+class NeverDone(SaslDialog):
+    """An authentication that has always one more step."""
+
+    frame_min_bytes = 0
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def reply(self, frame: memoryview) -> SaslReply:
+        self.count += 1
+        assert self.count < 1000, "the loop was kept from the time limit"
+        return SaslReply()
+
+
+async def test_a_client_that_always_has_a_frame_ready_does_not_keep_the_loop() -> None:
+    dialog = NeverDone()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await sasl_stage.authenticate(
+            AlwaysReady("client:1"), dialog, memory=Account(1), failure_seconds=0, scope=scope
+        )
+    assert scope.cancelled_caught
+    assert dialog.count <= 1
+
+
+async def test_an_api_versions_that_is_refused_can_be_repeated_a_few_times_only() -> None:
+    wrong = ApiVersionsRequest(client_software_name="?", client_software_version="?")
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        for _ in range(REFUSED_VERSIONS_MAX):
+            answer = await asker.ask(API_VERSIONS, 3, wrong)
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+        assert await asker.ask(API_VERSIONS, 3, wrong) is None
 
 
 @pytest.mark.parametrize("length", [INT32_MAX, FRAME_MAX_BYTES + 1, -1, -(2**31), 3, 0])
