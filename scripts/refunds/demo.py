@@ -17,6 +17,14 @@ from rich.table import Table
 
 from odradek.client.blocking import Admin
 from scripts.refunds import spark_part
+from scripts.refunds.access import (
+    ADMINISTRATOR,
+    AUDITOR,
+    OPEN,
+    Access,
+    give_rights,
+    run_secured,
+)
 from scripts.refunds.besieged import (
     Besieged,
     BrokersOutside,
@@ -87,8 +95,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def create_topics(bootstrap: str, replication_factor: int = 1) -> None:
-    with Admin(bootstrap) as admin:
+def create_topics(bootstrap: str, replication_factor: int = 1, access: Access = OPEN) -> None:
+    with Admin(bootstrap, **access.options(ADMINISTRATOR)) as admin:
         for topic in ALL_TOPICS:
             admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor)
 
@@ -106,7 +114,7 @@ def load_departures(console: Console, bootstrap: str, limit: int | None) -> int:
 
 
 def run_application(
-    console: Console, besieged: Callable[[Say], Besieged], plan: Plan
+    console: Console, besieged: Callable[[Say], Besieged], plan: Plan, access: Access = OPEN
 ) -> tuple[Verdict, Counter[str]]:
     """Run the processors over all flights, under fire, and judge what they have written."""
     with progress_bar(console) as progress:
@@ -124,12 +132,13 @@ def run_application(
             say=say,
             progress=lambda done: progress.update(task, completed=done),
             strikes=plan.strikes,
+            access=access,
         )
         counts = supervisor.run()
     for sentence in supervisor.owners.summary():
         console.print(f"  {sentence}")
-    counts += transactions_of(brokers.address, TRANSACTIONAL_IDS)
-    verdict = judge_application(brokers.address, plan.limit)
+    counts += transactions_of(brokers.address, TRANSACTIONAL_IDS, access.options(AUDITOR))
+    verdict = judge_application(brokers.address, plan.limit, access.options(AUDITOR))
     if counts[ZOMBIES_REFUSED] == 0:
         verdict = replace(verdict, faults=(*verdict.faults, "the zombie was not refused"))
     return verdict, counts
@@ -282,6 +291,19 @@ def run_on_one_node(console: Console, plan: Plan, *, quick: bool, with_spark: bo
     _exit(console, faults)
 
 
+def run_on_secured(console: Console, plan: Plan) -> None:
+    """Run the application with users that may do no more than they do, and exit."""
+    started = time.monotonic()
+    with run_secured(plan.place, GROUP_SETTINGS) as (broker, access):
+        console.print(f"broker on {broker.address} with SCRAM over TLS, seed {plan.seed}")
+        create_topics(broker.address, access=access)
+        give_rights(broker.address, access)
+        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan, access)
+        seconds = time.monotonic() - started
+    console.print(table_of([("application", verdict, counts, seconds)]))
+    _exit(console, list(verdict.faults))
+
+
 def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: bool) -> None:
     """Run both parts on clusters whose brokers are killed by their roles, and exit."""
     from scripts.refunds.on_cluster import run_inside, spark_cluster  # no tests/ in images
@@ -304,6 +326,7 @@ def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: boo
 @click.option("--cluster", is_flag=True, help="On three brokers that are killed by their roles.")
 @click.option("--bootstrap", help="On these brokers, which are spared; its topics are made anew.")
 @click.option("--no-spark", is_flag=True, help="The application only.")
+@click.option("--secure", is_flag=True, help="The application, with SCRAM over TLS and few rights.")
 @click.option("--inside", type=(str, int, int), hidden=True)
 def main(
     quick: bool,
@@ -312,6 +335,7 @@ def main(
     cluster: bool,
     bootstrap: str | None,
     no_spark: bool,
+    secure: bool,
     inside: tuple[str, int, int] | None,
 ) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
@@ -331,6 +355,8 @@ def main(
             run_in_network(console, inside, plan)
         elif bootstrap is not None:
             run_on_given(console, bootstrap, plan)
+        elif secure:
+            run_on_secured(console, plan)
         elif cluster:
             run_on_cluster(console, plan, quick=quick, with_spark=not no_spark)
         else:

@@ -2,14 +2,16 @@
 
 import json
 import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Self
 
 from odradek.client import OdradekError
 from odradek.client.blocking import Producer
 from scripts.refunds.flights import flights, key_of
 from scripts.refunds.processor import TOPIC_IN
+
+NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def load(bootstrap: str, limit: int | None, progress: Callable[[int], None]) -> int:
@@ -25,8 +27,8 @@ def load(bootstrap: str, limit: int | None, progress: Callable[[int], None]) -> 
     return count
 
 
-def _producer(bootstrap: str) -> Producer:
-    return Producer(bootstrap, linger_ms=20, compression="lz4")
+def _producer(bootstrap: str, options: Mapping[str, Any] = NO_OPTIONS) -> Producer:
+    return Producer(bootstrap, linger_ms=20, compression="lz4", **options)
 
 
 def _send(producer: Producer, flight: dict[str, Any]) -> None:
@@ -40,8 +42,11 @@ class _Ended(Exception):
 class Feeder:
     """A thread that writes the flights, from entry to exit, and never more than it may."""
 
-    def __init__(self, bootstrap: str, limit: int | None) -> None:
+    def __init__(
+        self, bootstrap: str, limit: int | None, options: Mapping[str, Any] = NO_OPTIONS
+    ) -> None:
         self._bootstrap = bootstrap
+        self._options = options
         self._limit = limit
         self._allowed = 0
         self._may_go_on = threading.Condition()
@@ -76,7 +81,7 @@ class Feeder:
 
     def _run(self) -> None:
         try:
-            with _producer(self._bootstrap) as producer:
+            with _producer(self._bootstrap, self._options) as producer:
                 for count, flight in enumerate(flights(self._limit)):
                     self._wait_until_allowed(count + 1)
                     _send(producer, flight)

@@ -13,13 +13,15 @@ started again has the name that it had: then it ends the open transaction of its
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from odradek.client import Aborted, Fenced
 from odradek.client.blocking import Consumer, Producer, Transaction
-from odradek.client.config import ConsumerOptions
+from odradek.client.cli.client_properties import read_client_properties
+from odradek.client.config import ClientOptions, ConsumerOptions
 from odradek.client.types import ConsumerRecord, GroupMetadata, TopicPartition
 from scripts.refunds.flights import flight_id, is_cancelled
 
@@ -108,14 +110,17 @@ def process(
     session_timeout_ms: int | None = None,
     observer: Observer | None = None,
     store: Store = in_transaction,
+    security: ClientOptions | None = None,
 ) -> None:
     """Process what the group gives this processor, until an exception ends it.
 
     Raises `Fenced` if another processor has taken over the name. A slice that was aborted is
     processed again by the owner of its partitions, which may be this processor. Without
     `session_timeout_ms` the partitions of a killed processor move after the default time.
+    `security` has the options with which the clients authenticate.
     """
     watch = observer or Observer()
+    access: Mapping[str, Any] = security or {}
     options: ConsumerOptions = {"group_id": GROUP}
     if session_timeout_ms is not None:
         options["session_timeout_ms"] = session_timeout_ms
@@ -125,8 +130,9 @@ def process(
             bootstrap,
             transactional_id=TRANSACTIONAL_IDS + name,
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            **access,
         ) as producer,
-        Consumer(bootstrap, **options) as consumer,
+        Consumer(bootstrap, **options, **access) as consumer,
     ):
         consumer.subscribe(
             TOPIC_IN, on_assigned=watch.assigned, on_revoked=watch.revoked, on_lost=watch.lost
@@ -152,14 +158,20 @@ def process(
                 watch.committed(following)
 
 
+def security_of(file: Path | None) -> ClientOptions | None:
+    """Return the options that a file of Kafka's client settings gives."""
+    return None if file is None else read_client_properties(file).options
+
+
 @click.command()
 @click.option("--bootstrap", default="127.0.0.1:9092", show_default=True)
 @click.option("--name", required=True, help="Its own, and the same after a restart.")
 @click.option("--slice", "slice_records", default=500, show_default=True)
-def main(bootstrap: str, name: str, slice_records: int) -> None:
+@click.option("--command-config", "file", type=click.Path(path_type=Path))
+def main(bootstrap: str, name: str, slice_records: int, file: Path | None) -> None:
     """Refund cancelled flights as a member of the group, until Ctrl-C."""
     try:
-        process(bootstrap, name, slice_records=slice_records)
+        process(bootstrap, name, slice_records=slice_records, security=security_of(file))
     except Fenced as error:
         raise SystemExit(f"{TRANSACTIONAL_IDS}{name}: {error}") from None
 

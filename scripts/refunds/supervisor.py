@@ -18,6 +18,7 @@ from typing import Any, Final
 from odradek.client import OdradekError
 from odradek.client.blocking import Consumer
 from odradek.client.types import TopicPartition
+from scripts.refunds.access import LOADER, OPEN, PROCESSOR, SUPERVISOR, Access
 from scripts.refunds.besieged import Besieged
 from scripts.refunds.chaos import INSIDE, PARTITIONS, SCALE, ZOMBIE, Strike
 from scripts.refunds.load import Feeder
@@ -47,6 +48,7 @@ class Supervisor:
     say: Say
     progress: Callable[[int], None]
     strikes: list[Strike]
+    access: Access = OPEN
     events: "queue.SimpleQueue[tuple[Worker, dict[str, Any]]]" = field(
         default_factory=queue.SimpleQueue
     )
@@ -69,7 +71,7 @@ class Supervisor:
     looked_at: float = 0.0
 
     def run(self) -> Counter[str]:
-        with Feeder(self.besieged.address, self.flights) as feeder:
+        with Feeder(self.besieged.address, self.flights, self.access.options(LOADER)) as feeder:
             try:
                 self.start("1")
                 while not self.is_finished():
@@ -130,7 +132,10 @@ class Supervisor:
         self.looked_at = now
         try:
             with Consumer(
-                self.besieged.address, group_id=GROUP, max_block_ms=int(LOOK_S * 1000)
+                self.besieged.address,
+                group_id=GROUP,
+                max_block_ms=int(LOOK_S * 1000),
+                **self.access.options(SUPERVISOR),
             ) as consumer:
                 stored = consumer.committed(PLACES, require_stable=False)
         except OdradekError:
@@ -151,6 +156,7 @@ class Supervisor:
             self.events,
             self.log,
             *("--bootstrap", self.besieged.address, "--name", name),
+            *self.access.words(PROCESSOR),
             *self.worker_options,
             *options,
         )

@@ -1,9 +1,10 @@
 """Compare the topics with the source data, with pandas: nothing is missing, nothing is doubled."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
@@ -11,6 +12,7 @@ from odradek.client.blocking import Consumer
 from odradek.client.config import Isolation
 from odradek.client.types import ConsumerRecord, TopicPartition
 from scripts.refunds.flights import flight_id, flights, is_cancelled
+from scripts.refunds.load import NO_OPTIONS
 from scripts.refunds.processes import wait_for
 from scripts.refunds.processor import GROUP, TOPIC_AUDIT, TOPIC_IN, TOPIC_REFUNDS
 
@@ -37,9 +39,11 @@ def expected(limit: int | None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerRecord]:
+def read_all(
+    bootstrap: str, topic: str, isolation: Isolation, options: Mapping[str, Any] = NO_OPTIONS
+) -> list[ConsumerRecord]:
     """Read all records of a topic that the isolation level allows, to the end of each partition."""
-    with Consumer(bootstrap, isolation_level=isolation) as consumer:
+    with Consumer(bootstrap, isolation_level=isolation, **options) as consumer:
         partitions = [TopicPartition(topic, p) for p in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(partitions)
         consumer.assign(partitions)
@@ -50,9 +54,14 @@ def read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerR
         return records
 
 
-def wait_until_decided(bootstrap: str, *topics: str) -> None:
+def wait_until_decided(
+    bootstrap: str, *topics: str, options: Mapping[str, Any] = NO_OPTIONS
+) -> None:
     """Wait for the markers of all transactions: EndTxn is answered before they are written."""
-    with Consumer(bootstrap) as stable, Consumer(bootstrap, isolation_level=ALL) as unstable:
+    with (
+        Consumer(bootstrap, **options) as stable,
+        Consumer(bootstrap, isolation_level=ALL, **options) as unstable,
+    ):
         for topic in topics:
             partitions = [TopicPartition(topic, p) for p in stable.partitions_for(topic)]
             wait_for(
@@ -65,16 +74,22 @@ def _is_decided(stable: Consumer, unstable: Consumer, partitions: list[TopicPart
     return stable.end_offsets(partitions) == unstable.end_offsets(partitions)
 
 
-def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdict:
+def verify(
+    bootstrap: str,
+    refunds: str,
+    audit: str,
+    limit: int | None,
+    options: Mapping[str, Any] = NO_OPTIONS,
+) -> Verdict:
     """Judge one pair of topics against the source data."""
-    wait_until_decided(bootstrap, refunds, audit)
+    wait_until_decided(bootstrap, refunds, audit, options=options)
     source = expected(limit)
     faults: list[str] = []
     seen: dict[str, int] = {}
     aborted = 0
     for topic in (refunds, audit):
-        committed = read_all(bootstrap, topic, "read_committed")
-        everything = read_all(bootstrap, topic, ALL)
+        committed = read_all(bootstrap, topic, "read_committed", options)
+        everything = read_all(bootstrap, topic, ALL, options)
         aborted += len(everything) - len(committed)
         seen[topic] = len(committed)
         faults += judge(topic, committed, source)
@@ -83,13 +98,15 @@ def verify(bootstrap: str, refunds: str, audit: str, limit: int | None) -> Verdi
     return Verdict(seen[refunds], seen[audit], aborted, tuple(faults))
 
 
-def judge_application(bootstrap: str, limit: int | None) -> Verdict:
+def judge_application(
+    bootstrap: str, limit: int | None, options: Mapping[str, Any] = NO_OPTIONS
+) -> Verdict:
     """Judge the topics of the application, the owners of its partitions, and what it has read."""
-    verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit)
+    verdict = verify(bootstrap, TOPIC_REFUNDS, TOPIC_AUDIT, limit, options)
     faults = [
         *verdict.faults,
-        *judge_owners(read_all(bootstrap, TOPIC_AUDIT, "read_committed")),
-        *judge_input(bootstrap),
+        *judge_owners(read_all(bootstrap, TOPIC_AUDIT, "read_committed", options)),
+        *judge_input(bootstrap, options),
     ]
     return replace(verdict, faults=tuple(faults))
 
@@ -119,9 +136,9 @@ def judge_owners(records: list[ConsumerRecord]) -> list[str]:
     return faults
 
 
-def judge_input(bootstrap: str) -> list[str]:
+def judge_input(bootstrap: str, options: Mapping[str, Any] = NO_OPTIONS) -> list[str]:
     """Return a sentence for each partition whose stored offset is not its end."""
-    with Consumer(bootstrap, group_id=GROUP) as consumer:
+    with Consumer(bootstrap, group_id=GROUP, **options) as consumer:
         ends = consumer.end_offsets(
             [TopicPartition(TOPIC_IN, p) for p in consumer.partitions_for(TOPIC_IN)]
         )

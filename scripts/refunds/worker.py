@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -28,6 +29,7 @@ from scripts.refunds.processor import (
     Store,
     in_transaction,
     process,
+    security_of,
 )
 
 
@@ -96,6 +98,7 @@ def stop(number: int, frame: FrameType | None) -> None:
 @click.option("--name", required=True)
 @click.option("--slice", "slice_records", type=int, required=True)
 @click.option("--session", "session_timeout_ms", type=int)
+@click.option("--command-config", type=click.Path(path_type=Path))
 @click.option("--die-after", type=int)
 @click.option("--pause-after", type=int)
 @click.option("--offsets", type=click.Choice([*STORES]), default="transaction")
@@ -104,6 +107,7 @@ def main(
     name: str,
     slice_records: int,
     session_timeout_ms: int | None,
+    command_config: Path | None,
     die_after: int | None,
     pause_after: int | None,
     offsets: str,
@@ -121,6 +125,7 @@ def main(
             session_timeout_ms=session_timeout_ms,
             observer=reporter,
             store=STORES[offsets],
+            security=security_of(command_config),
         )
     except Fenced as error:
         say(fenced=str(error))

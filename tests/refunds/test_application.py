@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from odradek.broker.testing import run_broker
+from scripts.refunds.access import give_rights, run_secured
 from scripts.refunds.besieged import OneBroker
 from scripts.refunds.chaos import INSIDE, SCALE, ZOMBIE, Strike
 from scripts.refunds.demo import Plan, create_topics, run_application
@@ -60,6 +61,28 @@ def test_refunds_are_exact_over_a_zombie_a_killed_processor_and_a_killed_broker(
     )
     faults = faults_of(tmp_path, *strikes, offsets="transaction", session_ms=session_ms)
     assert faults == []
+
+
+def test_they_are_exact_with_scram_over_tls_and_rights_that_are_just_enough(
+    tmp_path: Path,
+) -> None:
+    """No client is a super user but the one that makes the topics. The broker is killed."""
+    plan = Plan(
+        seed=1,
+        limit=FLIGHTS,
+        slice_records=100,
+        session_timeout_ms=None,
+        strikes=[SCALE_OUT, ONE_ZOMBIE, Strike(0.6, "kill broker")],
+        place=tmp_path,
+    )
+    settings = {**GROUP_SETTINGS, "group.consumer.session.timeout.ms": str(SESSION_MS)}
+    with run_secured(tmp_path, settings) as (broker, access):
+        create_topics(broker.address, access=access)
+        give_rights(broker.address, access)
+        console = Console(width=200)
+        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan, access)
+    assert verdict.faults == ()
+    assert counts[ZOMBIES_REFUSED] == 1
 
 
 @pytest.mark.parametrize("offsets", ["outside", pytest.param("bare", marks=pytest.mark.minutes)])
