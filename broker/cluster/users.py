@@ -69,6 +69,10 @@ class ClusterUsers:
     def new_nonce(self) -> str:
         return f"{self._rng.getrandbits(160):x}"
 
+    def new_key(self) -> bytes:
+        """Return a key that only this process has."""
+        return self._rng.getrandbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
+
     async def make_secret(self) -> None:
         """Make the secret of the cluster, unless there is one. Waits while the store is away."""
         while True:
@@ -76,10 +80,9 @@ class ClusterUsers:
                 found, _ = await self._store.range(CLUSTER_SECRET)
                 if CLUSTER_SECRET in found:
                     return
-                new = self._rng.getrandbits(8 * SECRET_BYTES).to_bytes(SECRET_BYTES, "big")
                 await self._store.txn(
                     [Compare(key=CLUSTER_SECRET, mod_revision=ABSENT)],
-                    {CLUSTER_SECRET: pack_secret(new)},
+                    {CLUSTER_SECRET: pack_secret(self.new_key())},
                 )
             except (StoreUnreachable, OutcomeUnknown):
                 await trio.sleep(RETRY_SECONDS)

@@ -43,11 +43,23 @@ class Rejection:
     """The reason for the log. It has no part of a token, but may have the name of a user."""
 
 
+def _nothing() -> None:
+    """Know no result."""
+
+
+def _forget(_result: "Success | Rejection") -> None:
+    """Keep nothing of a result."""
+
+
 @dataclass(frozen=True, slots=True)
 class Costly:
-    """A pure function that takes long. It is run in a thread."""
+    """A pure function that takes long. It is run in a thread, when its turn comes."""
 
     function: Callable[[], "Success | Rejection"]
+    known: Callable[[], "Success | Rejection | None"] = _nothing
+    """Returns the result if it is known without the function by now."""
+    note: Callable[["Success | Rejection"], None] = _forget
+    """Takes the result, in the loop."""
 
 
 @dataclass(frozen=True, slots=True)

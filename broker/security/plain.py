@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.broker.security.mechanism import Answer, Costly, Rejection, ServerExchange, Success
 from odradek.broker.security.principal import USER, Principal
+from odradek.broker.security.remembered_passwords import RememberedPasswords
 from odradek.late import dataclass
 
 TOKENS: Final = 3
@@ -83,7 +84,7 @@ def _scrypt(password: str, cost: int, salt: bytes) -> bytes:
         n=1 << cost,
         r=BLOCKS,
         p=1,
-        maxmem=2 * 128 * BLOCKS << cost,
+        maxmem=(2 * 128 * BLOCKS << cost) + 65_536,
         dklen=HASH_BYTES,
     )
 
@@ -94,17 +95,22 @@ class Plain:
     name: Final = "PLAIN"
 
     def __init__(
-        self, passwords: Mapping[str, str], hashes: Mapping[str, PasswordHash] | None = None
+        self,
+        passwords: Mapping[str, str],
+        hashes: Mapping[str, PasswordHash] | None = None,
+        *,
+        key: bytes,
     ) -> None:
-        """`hashes` is None if there is no file with hashes."""
+        """`hashes` is None if there is no file with hashes. `key` is a secret of the process."""
         self._passwords = passwords
         self._hashes = hashes
+        self._remembered = RememberedPasswords(key)
 
     def begin(self) -> ServerExchange:
         return _PlainExchange(self)
 
     def check(self, name: str, password: str, acts_for: str) -> Answer:
-        """Return whether a user has a password, or the function that finds it out."""
+        """Return the result for a name and a password, or the function that finds it."""
         is_right = _is_same(self._passwords.get(name, ""), password) and name in self._passwords
         if self._hashes is None:
             return _plain_result(name, acts_for, is_right)
@@ -113,7 +119,15 @@ class Plain:
         def compare() -> Success | Rejection:
             return _plain_result(name, acts_for, kept.is_of(password) or is_right)
 
-        return Costly(compare)
+        def known() -> Success | Rejection | None:
+            is_known = self._remembered.has(name, password, str(kept))
+            return _plain_result(name, acts_for, is_right=True) if is_known else None
+
+        def note(result: Success | Rejection) -> None:
+            if isinstance(result, Success):
+                self._remembered.add(name, password, str(kept))
+
+        return Costly(compare, known, note)
 
 
 class _PlainExchange:

@@ -1,9 +1,6 @@
 """SASL of one listener: its mechanisms, and what all its clients share."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
-
-import trio
 
 from odradek.broker.cluster.users import ClusterUsers
 from odradek.broker.config.sasl import OAUTHBEARER, PLAIN
@@ -21,9 +18,7 @@ from odradek.broker.security.mechanism import (
 from odradek.broker.security.plain import Plain
 from odradek.broker.security.scram_exchange import Scram
 from odradek.broker.security.scram_users import Users
-
-HASHES_AT_ONCE: Final = 1
-"""The passwords of a listener that are hashed at the same time, each in a thread with 32 MiB."""
+from odradek.broker.server.password_queue import PasswordQueue
 
 
 class ListenerSasl:
@@ -45,21 +40,34 @@ class ListenerSasl:
         self._session_ms = settings.session_ms
         self._clock = clock
         self._offload = offload
-        self._hashing = trio.CapacityLimiter(HASHES_AT_ONCE)
+        self._queue = PasswordQueue()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The mechanisms that clients may choose, as SaslHandshake answers them."""
         return tuple(self.mechanisms)
 
-    async def finish(self, answer: Answer) -> Challenge | Success | Rejection:
-        """Return an answer that a mechanism has given as a function."""
+    async def finish(
+        self, answer: Answer, *, address: str, is_known: bool
+    ) -> Challenge | Success | Rejection:
+        """Return an answer that a mechanism has given as a function.
+
+        `address` is that of the client, which `is_known` if it authenticates again. Raises
+        ProtocolError if too many others wait.
+        """
         if isinstance(answer, Costly):
-            async with self._hashing:
-                return await self._offload(answer.function)
+            return answer.known() or await self._compute(answer, address, is_known)
         if isinstance(answer, Waiting):
             return await answer.function()
         return answer
+
+    async def _compute(self, answer: Costly, address: str, is_known: bool) -> Success | Rejection:
+        async with self._queue.turn(address, is_known=is_known):
+            found = answer.known()  # another client may have shown the same password meanwhile
+            if found is None:
+                found = await self._offload(answer.function)
+                answer.note(found)
+            return found
 
     def session_ms(self, mechanism: str, success: Success) -> int:
         """Return how long the session of a client lasts from now on; 0 if it has no end."""
@@ -88,7 +96,7 @@ def mechanisms_of(
 
     def mechanism(name: str) -> Mechanism:
         if name == PLAIN:
-            return Plain(settings.passwords, settings.hashes)
+            return Plain(settings.passwords, settings.hashes, key=users.new_key())
         if name == OAUTHBEARER:
             return oauth()
         return Scram(name, users=current_users, secret=lambda: users.secret, nonce=users.new_nonce)

@@ -193,7 +193,11 @@ class SaslDialog:
         self._tokens += 1
         if self._tokens > TOKENS_MAX:
             return Rejection(cause="it sends more tokens than any mechanism has")
-        found = await self._sasl.finish(self._exchange.answer(token))
+        found = await self._sasl.finish(
+            self._exchange.answer(token),
+            address=self._context.host,
+            is_known=self._again is not None,
+        )
         again = self._again
         if again is None or not isinstance(found, Success) or found.principal == again.principal:
             return found
