@@ -51,6 +51,8 @@ Differs from Kafka:
   brokers have a listener of their own. So is OffsetForLeaderEpoch with the node id of a broker.
 - Only records count for `consumer_byte_rate`. Kafka counts the whole answer. A batch that is larger
   than what the quota allows at once is returned; Kafka never returns it.
+- A Fetch over `request_percentage` has its records, and the connection waits. Kafka answers it
+  without topics. A client whose empty Fetch is over its quota would never get a record so.
 - An isolation level other than 0 and 1 is INVALID_REQUEST. This holds for Fetch and ListOffsets.
 """
 

@@ -6,6 +6,7 @@ from tests.planted.bug import Planted
 
 HELD: Final = "tests/broker/server/test_held_connections.py::test_"
 THROTTLING: Final = "tests/broker/quotas/test_throttling.py::test_"
+ACCOUNTS: Final = "tests/broker/quotas/test_accounts.py::test_"
 ENTITIES: Final = "tests/broker/quotas/test_entities.py::test_"
 
 QUOTA_BUGS: Final = (
@@ -50,5 +51,42 @@ QUOTA_BUGS: Final = (
         old="if is_strict and waits:",
         new="if is_strict and waits and (bucket.take(count) or True):",
         tests=(f"{THROTTLING}changes_of_topics_over_the_quota_are_refused_from_a_version_on",),
+    ),
+    Planted(
+        bug="a broker that starts with a quota of time does not measure it",
+        where="QuotaAccounts.__init__",
+        old="self._table = NO_QUOTAS",
+        new="self._table = table()",
+        tests=(f"{THROTTLING}the_time_of_the_loop_counts_after_a_restart",),
+    ),
+    Planted(
+        bug="the time of the last request of a connection counts for nobody",
+        where="Throttle.leave",
+        old="self.accounts.use(REQUEST_PERCENTAGE, *self._asker, rest)",
+        tests=(f"{THROTTLING}the_time_of_the_last_request_of_a_connection_counts",),
+    ),
+    Planted(
+        bug="all connections over the quota of their address are delayed",
+        where="Server._is_refused",
+        old="if self._refused_count < REFUSED_AT_ONCE:",
+        new="if True:",
+        tests=(
+            f"{THROTTLING}of_many_connections_over_the_quota_some_are_delayed_and_the_others_"
+            "closed_at_once",
+        ),
+    ),
+    Planted(
+        bug="a quota of connections keeps an administrator on the machine itself out",
+        where="Server._is_refused",
+        old="self._serves_brokers or stream.is_local",
+        new="self._serves_brokers",
+        tests=(f"{THROTTLING}connections_from_the_machine_itself_do_not_count",),
+    ),
+    Planted(
+        bug="long ids of clients are kept",
+        where="QuotaAccounts.find",
+        old="if max(len(user), len(client_id)) > NAME_REMEMBERED_MAX:",
+        new="if False:",
+        tests=(f"{ACCOUNTS}long_ids_are_not_kept_and_each_has_its_own_account",),
     ),
 )

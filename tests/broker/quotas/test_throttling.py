@@ -314,6 +314,26 @@ async def test_the_time_of_the_loop_counts_after_a_restart(
         assert 0 < answer.throttle_time_ms <= 1_000
 
 
+async def test_a_fetch_over_the_quota_of_time_has_records_and_the_next_one_waits(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without records a client would never make progress if an empty answer is over its quota."""
+    async with secured() as broker:
+        asker = broker.connect("app")
+        await make_topic(asker)
+        await produced(asker)
+        await set_quota(broker, APP, **{REQUEST_PERCENTAGE: 2})
+        await is_served(asker)
+        await ask_what_takes_time(broker, asker, autojump_clock, monkeypatch)
+        for _ in range(3):
+            began = trio.current_time()
+            answer = await fetched(asker, 0)
+            assert trio.current_time() - began <= 1
+            assert len(answer.responses[0].partitions[0].records) > BATCH_BYTES
+            assert 0 < answer.throttle_time_ms <= 1_000
+
+
 async def test_the_time_of_the_last_request_of_a_connection_counts(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
