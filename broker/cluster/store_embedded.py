@@ -15,6 +15,8 @@ When the files are much larger than their contents, new ones are written beside 
 renamed over them. At every moment the directory has two complete files with the same contents.
 Leftovers with `.new` are removed.
 
+The values have the hashes of passwords, so only the user of the broker may read the files.
+
 Watches and leases are in memory (`keys_in_memory.py`). The keys of a lease are not written to the
 files: the only process that can hold a lease is this one, so its keys end with it, and not before.
 A revision in which only such keys changed can be given again after a restart. No other key has that
@@ -85,7 +87,7 @@ class EmbeddedStore:
         disk.mkdir(directory)
         store = cls(disk, directory)
         await store._recover()
-        store._files = [disk.open(path) for path in store._paths]
+        store._files = [disk.open(path, is_private=True) for path in store._paths]
         # A broker that was killed may have left bytes and names in the page cache only. If this
         # broker appended after them, a power cut could tear both files.
         for file in store._files:
@@ -285,7 +287,7 @@ async def read_file(disk: Disk, path: str) -> bytes | None:
     """Return a file's bytes; None if it does not exist. Raises OSError."""
     if not disk.exists(path):
         return None
-    file = disk.open(path)
+    file = disk.open(path, is_private=True)
     try:
         return bytes(await file.pread(0, file.size))
     finally:
@@ -305,7 +307,7 @@ async def _write_beside(disk: Disk, path: str, data: bytes) -> File:
     beside = f"{path}.new"
     if disk.exists(beside):
         disk.remove(beside)
-    file = disk.open(beside)
+    file = disk.open(beside, is_private=True)
     try:
         file.append(data)
         await file.fsync()

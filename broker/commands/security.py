@@ -61,10 +61,14 @@ def export_command(
     with errors_of(str(file)):
         text, count = with_store(data_dir, config, export_security)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_ONLY)
-        with open(descriptor, "w", encoding="utf-8") as written:
-            written.write(text)
-            written.flush()
-            os.fsync(descriptor)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as written:
+                written.write(text)
+                written.flush()
+                os.fsync(descriptor)
+        except BaseException:
+            file.unlink()  # a part of an export would be taken for a whole one
+            raise
     if as_json:
         click.echo(json.dumps({"file": str(file), "keys": count}))
     else:
@@ -78,6 +82,7 @@ def export_command(
 @CONFIG_OPTION
 @SET_OPTION
 @click.option("--replace", is_flag=True, help="Remove users, entries and quotas not in FILE.")
+@click.option("--other-cluster", is_flag=True, help="Take FILE although another cluster wrote it.")
 @JSON_OPTION
 def import_command(
     file: Path,
@@ -86,28 +91,32 @@ def import_command(
     config_file: Path | None,
     assignments: tuple[str, ...],
     replace: bool,
+    other_cluster: bool,
     as_json: bool,
 ) -> None:
     """Make users, ACL entries and quotas what they are in FILE, of `odradek security export`.
 
     Metadata that `odradek storage rebuild` has made are closed to all but super users. This opens
     them again, as far as FILE allows. Others that are there are kept, and then nothing is changed,
-    unless --replace is given. The brokers of a cluster may run meanwhile.
+    unless --replace is given. The brokers of a cluster may run meanwhile. FILE must be of the same
+    cluster; one whose etcd was lost, and is made anew, needs --other-cluster.
 
     \b
     Keys of --json: file, keys, changed (the number of keys that were otherwise).
     """
     config = config_of(etcd, config_file, assignments)
     try:
-        wanted = read_document(file.read_text(encoding="utf-8"))
+        document = read_document(file.read_text(encoding="utf-8"))
     except (CannotImport, UnicodeDecodeError, OSError) as error:
         raise click.ClickException(f"{file}: {error}") from None
 
     async def run(store: MetaStore) -> int:
-        return await import_security(store, wanted, replaces=replace)
+        return await import_security(
+            store, document, replaces=replace, takes_other_cluster=other_cluster
+        )
 
-    count = with_store(data_dir, config, run)
+    count, keys = with_store(data_dir, config, run), len(document.keys)
     if as_json:
-        click.echo(json.dumps({"file": str(file), "keys": len(wanted), "changed": count}))
+        click.echo(json.dumps({"file": str(file), "keys": keys, "changed": count}))
     else:
-        click.echo(f"Done: {len(wanted)} keys are as in {file}; {count} have changed.")
+        click.echo(f"Done: {keys} keys are as in {file}; {count} have changed.")

@@ -88,8 +88,11 @@ class DiskUsage(NamedTuple):
 class Disk(Protocol):
     """A directory tree. A path is absolute or relative to the process, with `/`."""
 
-    def open(self, path: str) -> File:
-        """Open a file for reading and writing; create it if it does not exist."""
+    def open(self, path: str, *, is_private: bool = False) -> File:
+        """Open a file for reading and writing; create it if it does not exist.
+
+        `is_private`: only the user of this process may read it, also if it was there before.
+        """
 
     def exists(self, path: str) -> bool: ...
 

@@ -12,6 +12,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ THREADS_MAX: Final = 8
 THREAD_IDLE_SECONDS: Final = 10.0
 DESCRIPTOR_PAUSE_SECONDS: Final = 0.1
 FILE_MODE: Final = 0o644
+PRIVATE_MODE: Final = 0o600
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 COPIED_AT_ONCE: Final = 64 * 1024 * 1024
 READ_AT_ONCE: Final = 1024 * 1024
@@ -153,10 +155,18 @@ class SystemFile:
 
     __slots__ = ("_fd", "_fsyncs", "_is_closing", "_threads", "_users", "path", "size")
 
-    def __init__(self, path: str, threads: Threads, fsyncs: Fsyncs | None) -> None:
+    def __init__(
+        self, path: str, threads: Threads, fsyncs: Fsyncs | None, *, is_private: bool
+    ) -> None:
         self.path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        self.size = os.fstat(self._fd).st_size
+        mode = PRIVATE_MODE if is_private else FILE_MODE
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+        status = os.fstat(self._fd)
+        if is_private and stat.S_IMODE(status.st_mode) & ~PRIVATE_MODE:
+            # The owner may be another user, and a file system may have no modes.
+            with contextlib.suppress(OSError):
+                os.fchmod(self._fd, PRIVATE_MODE)
+        self.size = status.st_size
         self._threads = threads
         self._fsyncs = fsyncs
         self._users = 0
@@ -303,8 +313,8 @@ class SystemDisk:
         self._fsyncs = Fsyncs(THREADS_MAX) if is_possible() else None
         self._boot_id = _boot_id()  # read once, not for each of thousands of logs
 
-    def open(self, path: str) -> SystemFile:
-        return SystemFile(path, self._threads, self._fsyncs)
+    def open(self, path: str, *, is_private: bool = False) -> SystemFile:
+        return SystemFile(path, self._threads, self._fsyncs, is_private=is_private)
 
     def exists(self, path: str) -> bool:
         return os.path.lexists(path)

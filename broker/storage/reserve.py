@@ -146,11 +146,11 @@ class ReservedDisk:
         """Read the names in a directory once, as long as nothing here changes them."""
         return self._listings.keep(directory)
 
-    def open(self, path: str) -> File:
+    def open(self, path: str, *, is_private: bool = False) -> File:
         self._listings.on_made(path)
         if path.endswith(BATCHES):
             return self._disk.open(path)
-        return _ReservedFile(self, self.retry(lambda: self._disk.open(path)))
+        return _ReservedFile(self, self.retry(lambda: self._disk.open(path, is_private=is_private)))
 
     def exists(self, path: str) -> bool:
         return self._listings.exists(path)

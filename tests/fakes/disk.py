@@ -227,7 +227,7 @@ class FakeDisk:
 
     # Disk
 
-    def open(self, path: str) -> "FakeFile":
+    def open(self, path: str, *, is_private: bool = False) -> "FakeFile":
         parent, name = self._parent(path)
         self.begin("open", path, changes=name not in parent.names)
         if name not in parent.names:

@@ -1,6 +1,7 @@
 """The metadata store in a file: what was answered survives, whatever byte a crash came at."""
 
 import errno
+import stat
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -51,6 +52,26 @@ async def test_what_was_written_is_there_after_opening_again(tmp_path: Path) -> 
     assert await contents(store) == ({"/a": (b"3", 1, 2)}, 2)
     assert await store.txn([], {"/b": b"4"}) == (True, 3)
     assert (await contents(store))[0]["/b"] == (b"4", 3, 3)
+
+
+async def test_only_the_user_of_the_broker_may_read_the_files(tmp_path: Path) -> None:
+    """They have hashes of passwords. Files of a version that did not see to it are closed."""
+
+    def modes() -> dict[str, int]:
+        return {it.name: stat.S_IMODE(it.stat().st_mode) for it in tmp_path.iterdir()}
+
+    only_owner = {FILE: 0o600, COPY: 0o600}
+    (await opened(tmp_path)).close()
+    assert modes() == only_owner
+    for name in (FILE, COPY):
+        (tmp_path / name).chmod(0o644)
+    store = await opened(tmp_path)
+    assert modes() == only_owner
+    await store._compact()
+    store.close()
+    assert modes() == only_owner
+    await store_embedded.write_files(SystemDisk(), [f"{tmp_path}/a"], b"")  # as a backup does
+    assert modes() == {**only_owner, "a": 0o600}
 
 
 async def test_a_range_is_in_order_and_only_what_begins_so(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`odradek security`: what is in no log is written to a file, and comes back after a loss."""
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -62,6 +64,36 @@ def test_an_export_is_for_its_owner_only_and_replaces_no_file(
     again = odradek("security", "export", file, "--data-dir", data_dir)
     assert again.exit_code == 1
     assert again.output == f"Error: {file}: File exists.\n"
+
+
+def test_an_export_that_fails_leaves_no_file(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of an export would be taken for a whole one, and stand in the way of the next."""
+    flush = os.fsync
+
+    def full(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    file = tmp_path / "security.json"
+    failed = odradek("security", "export", file, "--data-dir", data_dir)
+    assert failed.exit_code == 1
+    assert "No space left on device" in failed.output
+    assert not file.exists()
+
+
+def test_an_import_from_another_cluster_is_an_option(data_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "security.json"
+    exported(file, data_dir)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "cluster": "another"}))
+    refused = odradek("security", "import", file, "--data-dir", data_dir)
+    assert refused.exit_code == 1
+    assert "--other-cluster takes it all the same." in refused.output
+    taken = odradek("security", "import", file, "--data-dir", data_dir, "--other-cluster")
+    assert taken.exit_code == 0, taken.output
 
 
 def test_after_a_rebuild_a_broker_is_closed_until_the_import(
