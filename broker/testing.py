@@ -316,16 +316,18 @@ def _who(
 
 def _make_users(broker: SecuredBroker, password: str, mechanisms: Sequence[str]) -> None:
     """Make the users of SCRAM, as the maker, who is a super user of PLAIN."""
-    from odradek.broker.testing_users import make_users
+    from odradek.client.blocking import Admin
 
-    options = {
+    options: dict[str, Any] = {
         "security_protocol": "SASL_SSL",
         "ssl_ca_location": str(broker.certificate),
         "sasl_mechanism": PLAIN,
         "sasl_username": MAKER,
         "sasl_password": password,
     }
-    make_users(broker.address, options, broker.users, mechanisms)
+    with Admin(broker.address, **options) as admin:
+        for name, words in broker.users.items():
+            admin.set_password(name, words, mechanisms=mechanisms)
 
 
 def _jaas(options: Mapping[str, str], module: str) -> str:
