@@ -72,8 +72,6 @@ class _Challenged:
     """The facts that the second message is checked against."""
 
     user: str
-    credential: ScramCredential
-    is_real: bool
     binding: str
     nonce: str
     messages: str
@@ -109,14 +107,12 @@ class _ScramExchange:
         # plant the name to act for is ignored in SCRAM
         if acts_for and _unescaped(acts_for) != user:
             return Rejection(words=OTHER_NAME, cause=f"{user!r} would act for another user")
-        credential, is_real = self._scram.credential_of(user)
+        credential, _ = self._scram.credential_of(user)
         nonce = client_nonce + self._scram.nonce()
         salt = b64encode(credential.salt).decode()
         challenge = f"r={nonce},s={salt},i={credential.iterations}"
         self._challenged = _Challenged(
             user=user,
-            credential=credential,
-            is_real=is_real,
             binding=b64encode(header.encode()).decode(),
             nonce=nonce,
             messages=f"{bare},{challenge}",
@@ -136,7 +132,9 @@ class _ScramExchange:
         if not hmac.compare_digest(nonce, challenged.nonce):
             return Rejection(cause=_why_other_nonce(nonce, challenged.nonce))
         proof = b64decode(proof_text, validate=True)
-        credential, algorithm = challenged.credential, self._scram.mechanism.algorithm
+        # That of now: a client must not be able to keep a password by waiting with its proof.
+        credential, is_real = self._scram.credential_of(challenged.user)
+        algorithm = self._scram.mechanism.algorithm
         if len(proof) != len(credential.stored_key):
             raise ValueError("its proof has another size")
         messages = f"{challenged.messages},{without_proof}"
@@ -147,7 +145,7 @@ class _ScramExchange:
         # invariant authentication 3: The number of messages and the time do not show whether a user
         # exists.
         # plant a user that does not exist is refused at its first message
-        if not (is_right and challenged.is_real):
+        if not (is_right and is_real):
             return Rejection(cause=f"wrong user {challenged.user!r} or password")
         return Success(
             principal=Principal(USER, challenged.user), token=b"v=" + b64encode(signature)

@@ -246,7 +246,12 @@ class ClientConnection(Allowance):
 
         The server calls it once a tick, so it costs next to nothing for an idle connection.
         """
-        if now > self._receiver.deadline or now > self._sender.since + self._limits.idle_seconds:
+        is_late = self._session is not None and self._session.is_late
+        if (
+            now > self._receiver.deadline
+            or now > self._sender.since + self._limits.idle_seconds
+            or is_late
+        ):
             self._close_overdue()
             return
         assert self._sender.count <= self._receiver.count, (self._sender.count, self.peer)
@@ -295,7 +300,10 @@ class ClientConnection(Allowance):
 
     def _close_overdue(self) -> None:
         """End because of a time limit. One log line says which."""
-        if self._sender.is_sending:
+        if self._session is not None and self._session.is_late:
+            seconds = self._session.renewal_seconds
+            why = f"its re-authentication took too long: more than {seconds:g} s"
+        elif self._sender.is_sending:
             why = "the client does not read its answers"
         elif self._receiver.is_inside_frame:
             why = f"a request was not complete after {self._limits.frame_seconds:g} s"

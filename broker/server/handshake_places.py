@@ -1,7 +1,8 @@
 """The places of clients that are not known yet, and who goes when there are too many.
 
 Two crowds share the places: clients whose handshake the broker has not answered yet, and those that
-have made that progress. A whole ClientHello, or a whole handshake, is progress; a byte is none. Of
+have made that progress. A whole ClientHello, or a whole handshake, is progress, and so is a
+SaslHandshake or a challenge that was answered; a byte is none. Of
 the second crowd one goes if it has more than half of the places, of the first one otherwise: the
 one that has made no progress for the longest time.
 

@@ -39,7 +39,6 @@ PART_OF_CONNECTIONS: Final = 4
 """The part of the places of connections that handshakes may have beside them: a quarter."""
 MEMORY_BYTES: Final = 4 * 1024 * 1024
 """The memory for the larger requests of all clients that have not authenticated."""
-TOO_LATE: Final = "took too long, or too many others are under way"
 
 
 class Handshakes:
@@ -88,10 +87,12 @@ class Handshakes:
                 if security.sasl is None:
                     return KnownClient(principal=principal)
                 return await self._authenticate(stream, security.sasl, context_of(ANONYMOUS), scope)
-            why, cause = f"its {step} {TOO_LATE}", step
-        except (HandshakeFailed, NotAuthenticated) as error:
+            why = cause = self._why_ended(scope, step)
+        except HandshakeFailed as error:
             why = str(error)
-            cause = why.partition("(" if step == "TLS handshake" else ":")[0]
+            cause = why.partition("(")[0]
+        except NotAuthenticated as error:
+            why, cause = str(error), error.cause
         except ProtocolError as error:
             why, cause = str(error), raised_at(error)
         except (Gone, trio.BrokenResourceError):
@@ -113,6 +114,13 @@ class Handshakes:
         )
         return None
 
+    def _why_ended(self, scope: trio.CancelScope, step: str) -> str:
+        if scope not in self._places:
+            return f"its {step} gave way to a newer connection: too many are under way"
+        if trio.current_time() >= scope.deadline:
+            return f"its {step} took too long: more than {HANDSHAKE_SECONDS:g} s"
+        return f"the broker stops, and its {step} was not complete"
+
     async def _authenticate(
         self,
         stream: Connection,
@@ -131,8 +139,9 @@ class Handshakes:
             memory=self.memory,
             failure_seconds=sasl.failure_seconds,
             scope=scope,
+            note_progress=partial(self._places.note_progress, scope),
         )
         return KnownClient(
             principal=authenticated.principal,
-            session=SaslSession(sasl, authenticated, context),
+            session=SaslSession(sasl, authenticated, context, renewal_seconds=HANDSHAKE_SECONDS),
         )

@@ -55,6 +55,11 @@ class KnownClient:
 class NotAuthenticated(Exception):
     """The client has not authenticated: the end of a sentence for the log."""
 
+    def __init__(self, why: str, *, cause: str) -> None:
+        """`cause` groups such log lines, and has no words of the client (`log_lines.py`)."""
+        super().__init__(why)
+        self.cause = cause
+
 
 class Gone(Exception):
     """The client has ended the connection before it had authenticated."""

@@ -74,6 +74,8 @@ class SaslReply:
     """The answer as its bytes; empty if there is none."""
     refused: str = ""
     """The reason, for the log, if the connection is to be closed after the answer."""
+    cause: str = ""
+    """What groups the log lines about such reasons. It has no words of the client."""
     authenticated: Authenticated | None = None
 
 
@@ -93,6 +95,11 @@ class SaslDialog:
         self._exchange: ServerExchange
         self._tokens = 0
         self._refused_versions = 0
+
+    @property
+    def has_mechanism(self) -> bool:
+        """Return True once the client has chosen a mechanism that the listener has."""
+        return bool(self._mechanism)
 
     @property
     def frame_min_bytes(self) -> int:
@@ -131,7 +138,8 @@ class SaslDialog:
         if self._again is not None and wanted != self._again.mechanism:
             return SaslReply(
                 refused="it would authenticate again by another mechanism than "
-                f"{self._again.mechanism}"
+                f"{self._again.mechanism}",
+                cause="another mechanism",
             )
         if wanted not in names:
             answer = SaslHandshakeResponse(
@@ -142,6 +150,7 @@ class SaslDialog:
                 answer,
                 refused=f"this listener has {', '.join(names)}, and not the mechanism "
                 f"{printable(shortened(wanted))}",
+                cause="a mechanism that is not there",
             )
         self._mechanism = wanted
         self._exchange = self._sasl.mechanisms[wanted].begin()
@@ -158,7 +167,7 @@ class SaslDialog:
                 error_message=found.words or self._invalid_credentials,
                 auth_bytes=b"",
             )
-            return self._reply(request, answer, refused=self._why(found))
+            return self._reply(request, answer, refused=self._why(found), cause=self._mechanism)
         authenticated = self._to_authenticated(found) if isinstance(found, Success) else None
         answer = SaslAuthenticateResponse(
             error_code=ErrorCode.NONE,
@@ -171,7 +180,7 @@ class SaslDialog:
     async def _reply_to_token(self, token: bytes) -> SaslReply:
         found = await self._next(token)
         if isinstance(found, Rejection):
-            return SaslReply(refused=self._why(found))
+            return SaslReply(refused=self._why(found), cause=self._mechanism)
         return SaslReply(
             parts=[_LENGTH.pack(len(found.token)), found.token],
             authenticated=self._to_authenticated(found) if isinstance(found, Success) else None,
@@ -186,7 +195,10 @@ class SaslDialog:
         else:
             answer = ApiVersionsResponse(error_code=code, api_keys=())
         return self._reply(
-            request, answer, refused=f"{request.api.name} comes before SaslAuthenticate"
+            request,
+            answer,
+            refused=f"{request.api.name} comes before SaslAuthenticate",
+            cause="another request",
         )
 
     async def _next(self, token: bytes) -> Challenge | Success | Rejection:

@@ -5,7 +5,8 @@ Before it, the client authenticates again within the connection: as the same pri
 same mechanism. After it, the first request that does not begin this closes the connection. Requests
 under way and long polls are still answered.
 
-While the client authenticates again, no other request is served, and the lane takes none.
+While the client authenticates again, no other request is served, and the lane takes none. It has
+the same time for that as at first, from the answer to SaslHandshake on.
 """
 
 import struct
@@ -35,14 +36,24 @@ class SaslSession:
     """The session of one connection."""
 
     def __init__(
-        self, sasl: ListenerSasl, authenticated: Authenticated, context: RequestContext
+        self,
+        sasl: ListenerSasl,
+        authenticated: Authenticated,
+        context: RequestContext,
+        *,
+        renewal_seconds: float,
     ) -> None:
-        """`context` is that of the requests by which the client has authenticated."""
+        """`context` is that of the requests by which the client has authenticated.
+
+        A renewal that has begun must be complete after `renewal_seconds`.
+        """
         self._sasl = sasl
         self._context = context
         self._renewal: SaslDialog | None = None
         self._renewed = -inf
         """The time at which the last renewal began."""
+        self.renewal_seconds = renewal_seconds
+        self._renewal_ends = inf
         self.failure_seconds = sasl.failure_seconds
         self._begin(authenticated)
 
@@ -58,6 +69,11 @@ class SaslSession:
         if self._ends == inf:
             return True
         return self._renewal is None and trio.current_time() <= self._ends
+
+    @property
+    def is_late(self) -> bool:
+        """Return True if a renewal has begun and was not complete in time."""
+        return trio.current_time() > self._renewal_ends
 
     def takes(self, frame: memoryview) -> bool:
         """Return True if a request belongs to the session itself, and not to a handler.
@@ -91,8 +107,13 @@ class SaslSession:
                 f"it authenticates again with a request of {len(frame)} bytes; the most are "
                 f"{FRAME_MAX_BYTES}"
             )
+        if self._renewal_ends == inf:
+            self._renewal_ends = trio.current_time() + self.renewal_seconds
         reply = await self._renewal.reply(frame)
+        if reply.refused:
+            self._renewal_ends = inf  # the delay of a failure has its own end
         if reply.authenticated is not None:
             self._renewal = None
+            self._renewal_ends = inf
             self._begin(reply.authenticated)
         return reply

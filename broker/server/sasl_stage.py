@@ -2,9 +2,9 @@
 
 Requests are read one at a time and served by `SaslDialog`. Nothing of a connection is there yet: no
 place among the clients, no lane, no share of the memory for requests. A request has up to 64 KiB.
-The first `OWN_BYTES` of it are the connection's own; a larger one waits for room in an account that
-all such connections share, so that strangers cannot take more than that together. The time limit is
-that of the caller (`handshakes.py`).
+The first `OWN_BYTES` of it are the connection's own. Each further part waits for room in an account
+that all such connections share, so that strangers cannot take more than that together, and none of
+it for a length that is only announced. The time limit is that of the caller (`handshakes.py`).
 """
 
 import struct
@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from odradek.broker.environment.env import Buffer, Connection
+from odradek.broker.environment.env import Buffer, Connection, nothing_noted
 from odradek.broker.server.known_client import Gone, NotAuthenticated
 from odradek.broker.server.memory import Account
 from odradek.broker.server.sasl_dialog import (
@@ -51,11 +51,12 @@ async def authenticate(
     memory: Account,
     failure_seconds: float,
     scope: trio.CancelScope,
+    note_progress: Callable[[], None] = nothing_noted,
 ) -> Authenticated:
     """Return the client once it has authenticated.
 
-    `scope` has the time limit; a refusal gets the time that it takes. Raises `NotAuthenticated`,
-    `Gone` and ProtocolError.
+    `scope` has the time limit; a refusal gets the time that it takes. `note_progress` is called for
+    each answer from that to SaslHandshake on. Raises `NotAuthenticated`, `Gone` and ProtocolError.
     """
     while True:
         # A client that always has the next frame ready would keep the loop to itself: receiving
@@ -69,31 +70,35 @@ async def authenticate(
         if reply.refused:
             scope.deadline = max(scope.deadline, trio.current_time() + 1 + failure_seconds)
             await send_refusal(reply, stream.send_all, failure_seconds)
-            raise NotAuthenticated(reply.refused)
+            raise NotAuthenticated(reply.refused, cause=reply.cause)
         await stream.send_all(reply.parts)
+        if dialog.has_mechanism:
+            note_progress()
         if reply.authenticated is not None:
             return reply.authenticated
 
 
 async def _frame(stream: Connection, min_bytes: int, memory: Account) -> bytearray:
-    """Return the next frame. Its bytes count in `memory` if it is a large one."""
+    """Return the next frame. What it has beyond `OWN_BYTES` counts in `memory`."""
     (length,) = _LENGTH.unpack(await _receive(stream, bytearray(LENGTH_BYTES)))
     check_frame_length(length, low=min_bytes, high=FRAME_MAX_BYTES)
-    if length <= OWN_BYTES:
-        return await _receive(stream, bytearray(length))
-    await memory.room()
-    memory.take(length)
-    frame = bytearray(length)
+    frame = await _receive(stream, bytearray(min(length, OWN_BYTES)))
+    taken_bytes = 0
     try:
-        return await _receive(stream, frame)
+        while len(frame) < length:
+            part_bytes = min(OWN_BYTES, length - len(frame))
+            await memory.room()
+            memory.take(part_bytes)
+            taken_bytes += part_bytes
+            frame += await _receive(stream, bytearray(part_bytes))
     except BaseException:
-        _give_back(frame, memory)
+        memory.give_back(taken_bytes)
         raise
+    return frame
 
 
 def _give_back(frame: bytearray, memory: Account) -> None:
-    if len(frame) > OWN_BYTES:
-        memory.give_back(len(frame))
+    memory.give_back(max(0, len(frame) - OWN_BYTES))
 
 
 async def _receive(stream: Connection, into: bytearray) -> bytearray:

@@ -7,6 +7,7 @@ from tests.planted.bug import Planted
 CLIENT: Final = "tests/client/sasl/test_"
 DIALOG: Final = "tests/broker/server/test_sasl_dialog.py::test_"
 OAUTH: Final = "tests/broker/oauth/test_"
+STAGE: Final = "tests/broker/server/test_sasl_stage.py::test_"
 SESSION: Final = "tests/broker/server/test_sasl_session.py::test_"
 
 AUTHENTICATION_BUGS: Final = (
@@ -65,12 +66,26 @@ AUTHENTICATION_BUGS: Final = (
     Planted(
         bug="a user that does not exist is refused at its first message",
         where="_ScramExchange._challenge",
-        old="credential, is_real = self._scram.credential_of(user)",
+        old="credential, _ = self._scram.credential_of(user)",
         new=(
             "credential, is_real = self._scram.credential_of(user)\n"
             'if not is_real:\n    return Rejection(cause="unknown")'
         ),
         tests=(f"{DIALOG}scram_refuses_a_wrong_password_and_an_unknown_user_alike",),
+    ),
+    Planted(
+        bug="a handshake that was answered is no progress",
+        where="sasl_stage.authenticate",
+        old="if dialog.has_mechanism:",
+        new="if False:",
+        tests=(f"{STAGE}silent_clients_displace_nobody_whose_handshake_was_answered",),
+    ),
+    Planted(
+        bug="a renewal has no time limit",
+        where="ClientConnection.look_after",
+        old="is_late = self._session is not None and self._session.is_late",
+        new="is_late = False",
+        tests=(f"{SESSION}a_re_authentication_has_ten_seconds",),
     ),
     Planted(
         bug="the lane serves a session that is over",

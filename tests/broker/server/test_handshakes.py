@@ -112,6 +112,27 @@ async def test_bytes_that_trickle_do_not_renew_the_time_limit(
     assert "its TLS handshake took too long" in caplog.text
 
 
+async def test_the_log_says_why_a_handshake_was_ended(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    handshakes = Handshakes(4)  # one at once
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(principal_of, handshakes, Slow("client:1"))
+        await trio.testing.wait_all_tasks_blocked()
+        await principal_of(handshakes, Slow("client:2"))
+        nursery.start_soon(principal_of, handshakes, Slow("client:3"))
+        await trio.testing.wait_all_tasks_blocked()
+        handshakes.end_all()
+    begin = "connection of client:{} to listener SECURE closed: "
+    assert caplog.messages == [
+        begin.format(1)
+        + "its TLS handshake gave way to a newer connection: too many are under way",
+        begin.format(2) + "its TLS handshake took too long: more than 10 s",
+        begin.format(3) + "the broker stops, and its TLS handshake was not complete",
+    ]
+
+
 async def test_the_oldest_of_too_many_handshakes_goes(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

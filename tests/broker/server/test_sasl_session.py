@@ -1,5 +1,6 @@
 """The end of a session, and how a client authenticates again within its connection (KIP-368)."""
 
+import struct
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import trio.testing
 
 from odradek.broker.security.mechanism import ServerExchange
 from odradek.broker.security.plain import Plain
+from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
 from odradek.broker.server.sasl_dialog import FRAME_MAX_BYTES
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.errors import ErrorCode
@@ -17,6 +19,7 @@ from tests.broker.server.authenticating import (
     RIGHT,
     WRONG,
     ScramClient,
+    add_user,
     authenticate,
     handshake,
     sasl_broker,
@@ -180,6 +183,37 @@ async def test_a_request_of_a_re_authentication_has_the_bound_of_the_first_one(
         await handshake(asker)
         assert await authenticate(asker, b"\0alice\0" + b"a" * FRAME_MAX_BYTES) is None
         assert f"the most are {FRAME_MAX_BYTES}" in caplog.text
+
+
+@pytest.mark.parametrize("sends_bytes", [False, True])
+async def test_a_re_authentication_has_ten_seconds(
+    sends_bytes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with sasl_broker(REAUTH) as broker:
+        asker = await known(broker)
+        await trio.sleep(5)
+        await handshake(asker)
+        began = trio.current_time()
+        if sends_bytes:
+            asker.client.send(struct.pack(">i", 1000))
+        while not asker.client.is_closed:
+            if sends_bytes:
+                asker.client.send(b"\0")
+            await trio.sleep(0.5)
+        assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS, abs=2)
+        assert "its re-authentication took too long" in caplog.text
+
+
+async def test_a_password_of_before_is_none_for_a_proof_that_comes_after_its_change() -> None:
+    async with sasl_broker(REAUTH) as broker:
+        asker = broker.connect()
+        await handshake(asker, "SCRAM-SHA-256")
+        client = ScramClient("alice", "alice secret")
+        challenge = await authenticate(asker, client.first)
+        await add_user(broker, "alice", "another secret")
+        answer = await authenticate(asker, client.second(challenge.auth_bytes))
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 async def test_a_request_that_overtakes_is_not_served() -> None:

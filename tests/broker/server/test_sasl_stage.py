@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.server import sasl_stage
-from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
+from odradek.broker.server import handshakes, sasl_stage
+from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, MEMORY_BYTES
 from odradek.broker.server.memory import Account
 from odradek.broker.server.sasl_dialog import (
     FRAME_MAX_BYTES,
@@ -20,6 +20,7 @@ from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode
 from tests.broker.server.authenticating import (
     RIGHT,
+    ScramClient,
     authenticate,
     handshake,
     sasl_broker,
@@ -156,6 +157,53 @@ async def test_a_bare_token_has_a_bound(length: int) -> None:
         await handshake(asker, version=0)
         asker.client.send(struct.pack(">i", length))
         assert await asker.frame() is None
+
+
+async def test_lengths_that_are_announced_only_hold_up_no_large_token() -> None:
+    async with sasl_broker() as broker:
+        for _ in range(MEMORY_BYTES // FRAME_MAX_BYTES):
+            greedy = broker.connect()
+            await handshake(greedy)
+            greedy.client.send(struct.pack(">i", FRAME_MAX_BYTES))
+        asker = broker.connect()
+        await handshake(asker)
+        with trio.fail_after(1):
+            answer = await authenticate(asker, b"\0" + b"a" * (FRAME_MAX_BYTES - 100) + b"\0x")
+        assert answer.error_code == 58
+
+
+async def test_silent_clients_displace_nobody_whose_handshake_was_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(handshakes, "PLACES_MAX", 10)
+    caplog.set_level("INFO")
+    async with sasl_broker() as broker:
+        plain, scram = broker.connect(), broker.connect()
+        await handshake(plain)
+        await handshake(scram, "SCRAM-SHA-256")
+        client = ScramClient("alice", "alice secret")
+        challenge = await authenticate(scram, client.first)
+        for _ in range(30):
+            broker.connect()
+        await trio.testing.wait_all_tasks_blocked()
+        assert "its authentication gave way to a newer connection" in caplog.text
+        assert (await authenticate(plain, RIGHT)).error_code == 0
+        assert (await authenticate(scram, client.second(challenge.auth_bytes))).error_code == 0
+
+
+async def test_words_of_a_stranger_do_not_part_the_lines_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As many lines as a stranger likes were written: each had a cause of its own."""
+    caplog.set_level("INFO")
+    async with sasl_broker() as broker:
+        for number in range(3):
+            answer = await handshake(broker.connect(), f"NONE-{number}")
+            assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        await trio.sleep(1)
+    lines = [each for each in caplog.records if "NONE-" in each.getMessage()]
+    assert len(lines) == 3
+    assert len({each.__dict__["cause"] for each in lines}) == 1
 
 
 async def test_a_large_token_is_read_and_its_memory_given_back() -> None:
