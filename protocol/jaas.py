@@ -52,9 +52,10 @@ def parse_jaas(text: str) -> JaasLine:
                 f'its option number {number} is not NAME="VALUE"; more than one module is not read'
             )
         name, quoted, bare = found.groups()
+        name = _unescaped(name)
         if name in options:
             raise JaasError(f"it has the option {name} twice")
-        options[_unescaped(name)] = bare if quoted is None else _unescaped(quoted)
+        options[name] = bare if quoted is None else _unescaped(quoted)
         rest = rest[found.end() :]
     return JaasLine(words[0], options)
 

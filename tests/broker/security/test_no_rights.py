@@ -22,6 +22,11 @@ from odradek.protocol.apis.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from odradek.protocol.apis.credentials import (
+    ALTER_USER_SCRAM_CREDENTIALS,
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, FetchRequest, FetchTopic
 from odradek.protocol.apis.group import (
     DESCRIBE_GROUPS,
@@ -78,7 +83,10 @@ QUIET: Final = b"quiet"
 
 
 async def make_secrets(broker: Secured) -> tuple[UUID, Asker]:
-    """Make a topic, a group with a member, offsets, settings, quotas, and an open transaction."""
+    """Make a topic, a group with a member, offsets, settings, quotas, users, and a transaction.
+
+    The transaction is open. A user of SCRAM has the name of the topic, and one another name.
+    """
     owner = broker.connect("quiet-client")
     topic = CreatableTopic(
         name=HUSH, num_partitions=1, replication_factor=1, assignments=(), configs=()
@@ -168,6 +176,24 @@ async def make_secrets(broker: Secured) -> tuple[UUID, Asker]:
         ),
     )
     assert {each.error_code for each in limited.entries} == {0}
+    users = await owner.ask(
+        ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        AlterUserScramCredentialsRequest(
+            deletions=(),
+            upsertions=tuple(
+                ScramCredentialUpsertion(
+                    name=name,
+                    mechanism=1,
+                    iterations=4096,
+                    salt=b"quiet-salt",
+                    salted_password=b"quiet-password".ljust(32),
+                )
+                for name in (HUSH, "quiet-user")
+            ),
+        ),
+    )
+    assert [each.error_code for each in users.results] == [0, 0]
     return made.topics[0].topic_id, owner
 
 
