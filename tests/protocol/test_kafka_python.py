@@ -14,6 +14,7 @@ import kafka.protocol.admin
 import kafka.protocol.consumer
 import kafka.protocol.metadata
 import kafka.protocol.producer
+import kafka.protocol.sasl
 import kafka.protocol.schemas.fields.codecs
 import pytest
 
@@ -36,6 +37,7 @@ def foreign_class(name: str) -> Any:
         kafka.protocol.consumer,
         kafka.protocol.metadata,
         kafka.protocol.producer,
+        kafka.protocol.sasl,
     )
     found = [getattr(module, name) for module in modules if hasattr(module, name)]
     assert found, f"kafka-python has no {name}"
