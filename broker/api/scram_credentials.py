@@ -78,9 +78,8 @@ async def alter_user_scram_credentials(
             errors |= await context.core.users.alter(list(changes.values()))
     except KafkaError as error:
         errors = {**dict.fromkeys(names, error), **errors}
-    return AlterUserScramCredentialsResponse(
-        results=tuple(_result(name, errors.get(name)) for name in names)
-    )
+    results = await turns.map(lambda name: _result(name, errors.get(name)), list(names))
+    return AlterUserScramCredentialsResponse(results=tuple(results))
 
 
 def _change_of(wanted: Wanted) -> UserChange:

@@ -48,9 +48,10 @@ async def test_a_lost_connection_is_logged_with_the_reason(
     producer_of: MakeProducer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    fake_broker.next(PRODUCE, LOST_BEFORE)
     async with producer_of(fake_broker) as producer:
         await (await producer.send("t", b"x", partition=0))
+        fake_broker.next(PRODUCE, LOST_BEFORE)
+        await (await producer.send("t", b"y", partition=0))
     assert lines(caplog) == [
         "WARNING lost broker:9092: the broker broker:9092 closed the connection"
     ]
