@@ -231,6 +231,8 @@ async def _main(
         disk.prepare()
         async with trio.open_nursery() as nursery:
             renewals: list[Callable[[], object]] = [each.reload for each in address.tls.values()]
+            for tls in address.tls.values():
+                nursery.start_soon(tls.watch)
             for oauth in address.oauth.values():
                 nursery.start_soon(oauth.run)
                 renewals.append(oauth.renew)

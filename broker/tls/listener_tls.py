@@ -14,6 +14,8 @@ import logging
 import ssl
 from typing import Final
 
+import trio
+
 from odradek.broker.config.settings import ConfigError, Value
 from odradek.broker.config.tls import OF_LISTENERS, TlsSettings
 from odradek.broker.environment.env import HandshakeFailed
@@ -39,6 +41,8 @@ from odradek.protocol.keystores import (
 
 LOGGER: Final = logging.getLogger(__name__)
 
+DAY_SECONDS: Final = 24 * 3600
+WARNED_BEFORE: Final = datetime.timedelta(days=14)
 NONE: Final = "none"
 VERIFY: Final = {
     NONE: ssl.CERT_NONE,
@@ -74,9 +78,25 @@ class ListenerTls:
         self._is_for_brokers = is_for_brokers
         self._settings = settings
         self._made = self._make(settings)
-        if why := self._made.identity.why_invalid(_now()):
-            who = "Clients and other brokers" if is_for_brokers else "Clients"
-            LOGGER.warning("listener %s: %s %s will refuse it", name, why, who)
+
+    async def watch(self) -> None:
+        """Warn once a day of a certificate that ends soon, or does not count, until cancelled."""
+        while True:
+            self._warn_of_end()
+            await trio.sleep(DAY_SECONDS)
+
+    def _warn_of_end(self) -> None:
+        identity, now = self._made.identity, _now()
+        if why := identity.why_invalid(now):
+            who = "Clients and other brokers" if self._is_for_brokers else "Clients"
+            LOGGER.warning("listener %s: %s %s will refuse it", self.name, why, who)
+        elif identity.ends - now < WARNED_BEFORE:
+            LOGGER.warning(
+                "listener %s: the certificate in %s expires at %s UTC: replace it, and send SIGHUP",
+                self.name,
+                identity.place,
+                f"{identity.ends:%Y-%m-%d %H:%M}",
+            )
 
     def current(self) -> ssl.SSLContext:
         """Return the context for the next connection."""

@@ -182,6 +182,12 @@ def test_metadata_has_the_address_of_the_listener_that_was_asked(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_the_start_warns_of_a_certificate_that_ends_soon(tmp_path: Path) -> None:
+    keystore = Authority(tmp_path).signed("broker", ends=3 * DAY).both_file
+    with run_broker(config={"ssl.keystore.location": keystore}, kind=TlsService) as broker:
+        until(lambda: "broker.pem expires at" in broker.log)
+
+
 def test_sighup_takes_a_new_certificate_and_open_connections_go_on(tmp_path: Path) -> None:
     with service(tmp_path) as secured, TlsClient(secured) as before:
         renewed = secured.authority.signed("renewed", ends=60 * DAY)

@@ -6,6 +6,8 @@ import ssl
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
@@ -96,13 +98,37 @@ def test_a_certificate_and_ciphers_that_do_not_fit_are_found_by_a_handshake(
         )
 
 
-def test_an_expired_certificate_starts_with_a_warning(
-    authority: Authority, caplog: pytest.LogCaptureFixture
+async def test_an_expired_certificate_is_warned_of_and_used(
+    authority: Authority, caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
 ) -> None:
     """A broker that does not start helps nobody; its other listeners are in order."""
     old = authority.signed("old", begins=-3 * DAY, ends=-DAY)
-    tls_of(ssl_keystore_location=old.both_file)
-    assert "the certificate has expired at" in caplog.text
+    tls = tls_of(ssl_keystore_location=old.both_file)
+    with trio.move_on_after(1):
+        await tls.watch()
+    (line,) = caplog.messages
+    assert "the certificate has expired at" in line
+    assert line.endswith("Clients will refuse it")
+
+
+@pytest.mark.parametrize(("days", "warnings"), [(13, 3), (15, 0)])
+async def test_a_certificate_that_ends_soon_is_warned_of_once_a_day(
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
+    autojump_clock: trio.testing.MockClock,
+    days: int,
+    warnings: int,
+) -> None:
+    """A broker runs for years, and the warning of its start would be forgotten."""
+    signed = authority.signed("broker", ends=days * DAY)
+    tls = tls_of(ssl_keystore_location=signed.both_file)
+    with trio.move_on_after(2.5 * DAY.total_seconds()):
+        await tls.watch()
+    date = signed.certificate.not_valid_after_utc
+    assert caplog.messages == warnings * [
+        f"listener SECURE: the certificate in {signed.both_file} expires at "
+        f"{date:%Y-%m-%d %H:%M} UTC: replace it, and send SIGHUP"
+    ]
 
 
 def test_a_new_certificate_counts_after_reload(
