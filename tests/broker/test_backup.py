@@ -85,6 +85,9 @@ def test_a_backup_of_a_running_broker_has_whole_transactions(
                 if number > 50:
                     enough.set()
 
+    with Admin(broker.address) as admin:
+        admin.set_password("alice", "secret")
+        users = admin.describe_users("alice")
     writer = threading.Thread(target=write)
     writer.start()
     try:
@@ -107,6 +110,7 @@ def test_a_backup_of_a_running_broker_has_whole_transactions(
         assert len(first) >= 50
         with Admin(restored.address) as admin:
             assert admin.committed(GROUP)[SOURCE].offset == len(first)
+            assert admin.describe_users() == users
         assert "ERROR" not in restored.log
 
 

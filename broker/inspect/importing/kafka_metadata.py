@@ -57,8 +57,8 @@ class KafkaMetadata:
     brokers: dict[int, tuple[UUID, ...]] = field(default_factory=dict)
     """The ids of the log directories of each registered broker."""
     next_producer_id: int = 0
-    users: set[tuple[str, int]] = field(default_factory=set)
-    """Names with the number of the SCRAM mechanism."""
+    users: dict[tuple[str, int], kraft.UserScramCredentialRecord] = field(default_factory=dict)
+    """Credentials by name and number of the SCRAM mechanism."""
     acls: dict[UUID, kraft.AccessControlEntryRecord] = field(default_factory=dict)
     quotas: defaultdict[Entity, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     """Values by the kind of quota, for each user, client id, both, or address."""
@@ -104,9 +104,9 @@ class KafkaMetadata:
         """Note what Odradek does not have, so that it can be named."""
         match record:
             case kraft.UserScramCredentialRecord():
-                self.users.add((record.name, record.mechanism))
+                self.users[record.name, record.mechanism] = record
             case kraft.RemoveUserScramCredentialRecord():
-                self.users.discard((record.name, record.mechanism))
+                self.users.pop((record.name, record.mechanism), None)
             case kraft.AccessControlEntryRecord():
                 self.acls[record.id] = record
             case kraft.RemoveAccessControlEntryRecord():

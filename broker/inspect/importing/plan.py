@@ -24,6 +24,7 @@ from odradek.broker.cluster.store import (
     topic_puts,
 )
 from odradek.broker.cluster.two_copies import encode_record
+from odradek.broker.cluster.user_keys import pack_credentials, user_key
 from odradek.broker.config.broker import BrokerConfig, broker_settings
 from odradek.broker.config.consumer_group_settings import check_group_configs
 from odradek.broker.config.live import DYNAMIC
@@ -51,6 +52,7 @@ from odradek.broker.security.acls import (
     ResourceKind,
     ResourcePattern,
 )
+from odradek.broker.security.scram_users import MECHANISM_OF, ScramCredential, ScramMechanism
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.late import dataclass
@@ -74,6 +76,7 @@ class ImportPlan:
     group_configs: dict[str, Mapping[str, str]] = field(default_factory=dict)
     acls: dict[ResourcePattern, list[AclEntry]] = field(default_factory=dict)
     quotas: dict[Entity, Values] = field(default_factory=dict)
+    users: dict[str, dict[ScramMechanism, ScramCredential]] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: list[str] = field(default_factory=list)
     """What is not taken over, each a line for a person, who has to agree."""
@@ -103,6 +106,8 @@ class ImportPlan:
             puts[acl_key(resource)] = pack_entries(entries)
         for entity, values in self.quotas.items():
             puts[quota_key(entity)] = pack_values(values)
+        for name, credentials in self.users.items():
+            puts[user_key(name)] = pack_credentials(credentials)
         return encode_record([1, puts])
 
 
@@ -130,6 +135,7 @@ def plan_import(
     _take_settings(plan, metadata)
     _take_acls(plan, metadata)
     _take_quotas(plan, metadata)
+    _take_users(plan, metadata)
     _leave_out(plan, metadata, state)
     strangers = [log.path for log in logs.values() if log.path not in used]
     strangers += [other for directory in directories for other in directory.others]
@@ -327,11 +333,25 @@ def _take_quotas(plan: ImportPlan, metadata: KafkaMetadata) -> None:
         plan.notes.append(f"Quotas: of {len(plan.quotas)} users, client ids and addresses.")
 
 
+def _take_users(plan: ImportPlan, metadata: KafkaMetadata) -> None:
+    """Take over the credentials of SCRAM: passwords stay as they are."""
+    known = {mechanism.value: mechanism for mechanism in MECHANISM_OF.values()}
+    for (name, number), record in sorted(metadata.users.items()):
+        if number not in known or not name:
+            plan.left_out.append(f"the user {name} with the SCRAM mechanism {number}")
+            continue
+        plan.users.setdefault(name, {})[known[number]] = ScramCredential(
+            salt=bytes(record.salt),
+            stored_key=bytes(record.stored_key),
+            server_key=bytes(record.server_key),
+            iterations=record.iterations,
+        )
+    if plan.users:
+        plan.notes.append(f"Users (SCRAM), with their passwords: {_list(sorted(plan.users))}.")
+
+
 def _leave_out(plan: ImportPlan, metadata: KafkaMetadata, state: StateFound) -> None:
     """Note what Odradek has nothing like."""
-    users = sorted({name for name, _ in metadata.users})
-    if users:
-        plan.left_out.append(f"users (SCRAM): {_list(users)}")
     if metadata.tokens:
         plan.left_out.append(f"delegation tokens: {len(metadata.tokens)}")
     if state.share_groups:

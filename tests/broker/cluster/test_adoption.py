@@ -47,6 +47,8 @@ def keys() -> dict[str, bytes | None]:
         "/configs/groups/g": pack({"consumer.session.timeout.ms": "50000"}),
         "/acls/topic/literal/t/": pack({"entries": [["User:a", "*", 3, 3]]}),
         "/quotas/user/a/": pack({"producer_byte_rate": 1.0}),
+        "/users/a/": pack({"SCRAM-SHA-256": {"salt": b"s", "iterations": 4096}}),
+        "/secrets/cluster": pack({"secret": bytes(32)}),
         "/ids/producer": b"3000",
         made_logs_key(NODE): pack({}),
         known_broker_key(NODE): pack({"host": "old"}),

@@ -5,18 +5,25 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from odradek.broker.cli import main
 from odradek.broker.cluster.store_embedded import NAMES
-from odradek.broker.testing import run_broker
-from odradek.client.blocking import Acl, Admin, OdradekError, Producer
+from odradek.broker.testing import RunningBroker, run_broker
+from odradek.client.blocking import Acl, Admin, AuthenticationFailed, OdradekError, Producer
 from tests.secured_broker import ANONYMOUS, AUTHORIZER
 
 pytestmark = pytest.mark.slow
 TOPIC = "flights"
+
+
+class SaslBroker(RunningBroker):
+    """A broker whose only listener has SASL."""
+
+    listener = "SASL_PLAINTEXT"
 
 
 def odradek(*words: object) -> Result:
@@ -44,6 +51,7 @@ def data_dir(tmp_path: Path) -> Path:
                     Acl("topic", "ä/ü", "User:CN=bob,O=x", "read", permission="deny"),
                 ]
             )
+            admin.set_password("bob/ä", "secret", mechanisms=["SCRAM-SHA-512"])
         with Producer(broker.address) as producer:
             producer.send(TOPIC, b"1")
     return directory
@@ -55,7 +63,13 @@ def test_an_export_is_for_its_owner_only_and_replaces_no_file(
     file = tmp_path / "security.json"
     keys = exported(file, data_dir)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert len(keys) == 2
+    acls = sorted(key for key in keys if key.startswith("/acls/"))
+    users = {key: value for key, value in keys.items() if key.startswith("/users/")}
+    assert len(acls) == 2
+    assert list(users) == ["/users/bob%2F%C3%A4/"]
+    (credential,) = users.values()
+    assert isinstance(credential, dict)
+    assert credential["SCRAM-SHA-512"].keys() == {"salt", "stored", "server", "iterations"}
     other = tmp_path / "other.json"
     done = odradek("security", "export", other, "--data-dir", data_dir, "--json")
     assert json.loads(done.output) == {"file": str(other), "keys": len(keys)}
@@ -120,6 +134,34 @@ def test_after_a_rebuild_a_broker_is_closed_until_the_import(
     assert exported(tmp_path / "after.json", data_dir) == before
 
 
+def test_users_authenticate_again_after_a_rebuild_and_an_import(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "security.json"
+    with run_broker(data_dir=data_dir, kind=SaslBroker):
+        pass  # it has made the secret of the cluster
+    assert "/secrets/cluster" in exported(file, data_dir)
+    for name in NAMES:
+        (data_dir / name).unlink()
+    rebuilt = odradek("storage", "rebuild", data_dir)
+    assert "Users, ACL entries and quotas are in no log." in rebuilt.output
+    with run_broker(data_dir=data_dir, kind=SaslBroker) as broker:  # it makes another one
+        options: dict[str, Any] = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": "bob/ä",
+            "sasl_password": "secret",
+        }
+        with pytest.raises(AuthenticationFailed), Admin(broker.address, **options) as admin:
+            admin.list_topics()
+        broker.stop()
+        done = odradek("security", "import", file, "--data-dir", data_dir)
+        assert done.exit_code == 0, done.output
+        broker.start()
+        with Admin(broker.address, **options) as admin:
+            assert TOPIC in admin.list_topics()
+
+
 def test_an_import_removes_nothing_that_it_was_not_told_to(data_dir: Path, tmp_path: Path) -> None:
     old = tmp_path / "old.json"
     before = exported(old, data_dir)
@@ -129,7 +171,7 @@ def test_an_import_removes_nothing_that_it_was_not_told_to(data_dir: Path, tmp_p
     refused = odradek("security", "import", old, "--data-dir", data_dir)
     assert refused.exit_code == 1
     assert "such as /acls/group/literal/new/. --replace removes them." in refused.output
-    assert len(exported(tmp_path / "kept.json", data_dir)) == 3
+    assert len(exported(tmp_path / "kept.json", data_dir)) == len(before) + 1
     done = odradek("security", "import", old, "--data-dir", data_dir, "--replace")
     assert done.exit_code == 0, done.output
     assert exported(tmp_path / "new.json", data_dir) == before

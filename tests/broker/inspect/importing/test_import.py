@@ -28,9 +28,9 @@ from odradek.broker.inspect.inspection import FoundBatch, batches_in
 from odradek.broker.inspect.repair import survey_log
 from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.testing import run_broker
+from odradek.broker.testing import RunningBroker, run_broker
 from odradek.client import Completion, PreparedTransaction, TopicPartition
-from odradek.client.blocking import Acl, Admin
+from odradek.client.blocking import Acl, Admin, ScramUser
 from odradek.protocol import kraft_records as kraft
 from odradek.protocol import wire
 from odradek.protocol.batch import set_base_offset
@@ -43,6 +43,12 @@ from tests.simulation.machine import DIRECTORY, START_MS
 from tests.simulation.world import World
 
 EXTRA: Final = {"node.id": str(c.NODE_ID), "transaction.two.phase.commit.enable": "true"}
+
+
+class SaslBroker(RunningBroker):
+    """A broker whose only listener has SASL."""
+
+    listener = "SASL_PLAINTEXT"
 
 
 @dataclass(frozen=True)
@@ -219,9 +225,13 @@ def test_an_import_that_was_interrupted_can_be_repeated(
 def test_nothing_is_written_before_a_person_agrees_to_what_is_left_out(
     copied: Path, tmp_path: Path
 ) -> None:
+    credential = kraft.UserScramCredentialRecord(
+        name="eve", mechanism=9, salt=b"s", stored_key=b"k", server_key=b"k", iterations=4096
+    )
+    add_metadata(copied, credential, kind=11)
     for options in ((), ("--dry-run",)):
         result = storage_import(copied, tmp_path / "data", *options)
-        assert f"users (SCRAM): {c.USER}" in result.output
+        assert "the user eve with the SCRAM mechanism 9" in result.output
         assert not (tmp_path / "data").exists()
 
 
@@ -307,6 +317,29 @@ def test_quotas_are_taken_over(copied: Path, tmp_path: Path) -> None:
     )
     assert len(found) == 3  # one is of the Kafka itself
     assert ("gone", None, None) not in found
+
+
+def test_users_keep_their_passwords(copied: Path, tmp_path: Path) -> None:
+    gone = kraft.UserScramCredentialRecord(
+        name="bob", mechanism=2, salt=b"s", stored_key=b"k", server_key=b"k", iterations=4096
+    )
+    add_metadata(copied, gone, kind=11)
+    removed = kraft.RemoveUserScramCredentialRecord(name="bob", mechanism=2)
+    add_metadata(copied, removed, kind=22)
+    result = storage_import(copied, tmp_path / "data", "--yes")
+    assert result.exit_code == 0, result.output
+    assert f"Users (SCRAM), with their passwords: {c.USER}." in result.output
+    with (
+        run_broker(data_dir=tmp_path / "data", config=EXTRA, kind=SaslBroker) as broker,
+        Admin(
+            broker.address,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-256",
+            sasl_username=c.USER,
+            sasl_password=c.USER,
+        ) as admin,
+    ):
+        assert admin.describe_users() == [ScramUser(c.USER, {"SCRAM-SHA-256": 4096})]
 
 
 def test_a_kafka_that_runs_is_not_imported(copied: Path, tmp_path: Path) -> None:
