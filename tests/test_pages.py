@@ -44,7 +44,7 @@ TRIED: Final = {
     "quotas.md": 1,
     "patterns.md": 4,
     "schemas.md": 1,
-    "security.md": 4,
+    "security.md": 5,
     "see-exactly-once.md": 1,
     "services.md": 7,
     "transactions.md": 4,

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from odradek.broker.testing import RunningBroker
+from odradek.client.blocking import Consumer, TopicPartition
 from tests.broker.oauth.signing import TokenServer
 from tests.programs import running
 from tests.token_server import run_token_server
@@ -35,6 +36,7 @@ def blocks(section: str, language: str) -> list[str]:
 
 TLS: Final = "TLS with an authority of your own"
 MUTUAL: Final = "Mutual TLS"
+SCRAM: Final = "One machine with SCRAM"
 OAUTH: Final = "OAuth with a token server"
 TOKENS: Final = "localhost:8443"
 
@@ -101,6 +103,39 @@ def test_the_recipe_for_mutual_tls_works_as_it_is_printed(tmp_path: Path) -> Non
             pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
         ):
             without.recv(1)
+
+
+def test_the_recipe_for_scram_works_as_it_is_printed(tmp_path: Path) -> None:
+    command = f'odradek() {{ "{sys.executable}" -m odradek.broker "$@"; }}\n'
+    passwords, first, serve, commands = blocks(SCRAM, "sh")
+    assert serve.split() == ["odradek", "serve", "--config", "server.properties"]
+    settings, admin = blocks(SCRAM, "properties")
+    (sample,) = blocks(SCRAM, "python")
+    (tmp_path / "server.properties").write_text(settings)
+    make(tmp_path, passwords)
+    make(tmp_path, command + first)
+    with broker(tmp_path, settings) as port:
+        (tmp_path / "admin.properties").write_text(admin.replace(ADDRESS, f"localhost:{port}"))
+        make(tmp_path, command + commands)
+        run_sample(tmp_path, port, sample)
+        wrong = sample.replace('"alice.password"', '"admin.password"')
+        assert wrong != sample
+        with pytest.raises(subprocess.CalledProcessError):
+            run_sample(tmp_path, port, wrong.replace("flush(30)", "flush(2)"))
+        # librdkafka counts a record that was refused as flushed.
+        with Consumer(
+            f"localhost:{port}",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_username="admin",
+            sasl_password=(tmp_path / "admin.password").read_text().strip(),
+        ) as consumer:
+            places = [TopicPartition("flights", n) for n in consumer.partitions_for("flights")]
+            assert sum(consumer.end_offsets(places).values()) == 1
+    secret = (tmp_path / "alice.password").read_text().strip().encode()
+    kept = [path for path in (tmp_path / "odradek-data").rglob("*") if path.is_file()]
+    assert len(kept) > 1
+    assert not any(secret in path.read_bytes() for path in kept)
 
 
 def test_the_recipe_for_oauth_works_as_it_is_printed(tmp_path: Path) -> None:

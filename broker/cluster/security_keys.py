@@ -163,7 +163,8 @@ async def import_security(
             f"The metadata store has {len(others)} users, entries or quotas that the document has "
             f"not, or has otherwise, such as {others[0][:300]}. --replace removes them."
         )
-    puts = {key: wanted.get(key) for key in (*wanted, *stored)}
+    gone = [key for key in stored if key != CLUSTER_SECRET]
+    puts = {key: wanted.get(key) for key in (*wanted, *gone)}
     changed = [key for key, value in puts.items() if _value(stored.get(key)) != value]
     # What closes a resource stays until all else is there. What is deleted may deny, too.
     closed = {key for key in changed if key in closing and _value(stored.get(key)) == closing[key]}

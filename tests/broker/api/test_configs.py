@@ -8,12 +8,20 @@ from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.config.settings import ConfigType
 from odradek.broker.testing import RunningBroker, run_broker
-from odradek.protocol.apis.configs import ConfigSource
+from odradek.protocol.apis.configs import (
+    DESCRIBE_CONFIGS,
+    ConfigSource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from tests.broker.api.altering import BROKER, described
 from tests.broker.raw import RawClient
+from tests.broker.server.authenticating import RIGHT, authenticate, handshake, sasl_broker
 
 STATIC: Final = ConfigSource.STATIC_BROKER
 DEFAULT: Final = ConfigSource.DEFAULT
+JAAS: Final = "sasl.jaas.config"
+SECRETS: Final = ("alice secret", "eve secret", "user_eve", "opens the key")
 
 
 def test_a_password_is_never_shown() -> None:
@@ -26,6 +34,31 @@ def test_a_password_is_never_shown() -> None:
     assert (password.value, password.is_sensitive) == (None, True)
     assert password.config_type == ConfigType.PASSWORD
     assert {synonym.value for synonym in password.synonyms} == {None}
+
+
+async def test_no_description_has_a_password_of_a_user_of_plain(autojump_clock: object) -> None:
+    names: tuple[tuple[str, ...] | None, ...] = (
+        None,
+        ("sasl.jaas.config", f"listener.name.clients.plain.{JAAS}", f"plain.{JAAS}"),
+    )
+    async with sasl_broker({"ssl.key.password": "opens the key"}) as broker:
+        asker = broker.connect()
+        await handshake(asker)
+        await authenticate(asker, RIGHT)
+        for wanted in names:
+            resource = DescribeConfigsResource(
+                resource_type=BROKER, resource_name="1", configuration_keys=wanted
+            )
+            request = DescribeConfigsRequest(
+                resources=(resource,), include_synonyms=True, include_documentation=True
+            )
+            answer = await asker.ask(DESCRIBE_CONFIGS, 4, request)
+            (result,) = answer.results
+            assert result.error_code == 0
+            found = {each.name: each for each in result.configs}
+            assert found[JAAS].is_sensitive
+            shown = repr(answer)
+            assert [secret for secret in SECRETS if secret in shown] == []
 
 
 def test_what_the_file_or_the_command_line_sets_is_static_even_if_it_is_the_default(
