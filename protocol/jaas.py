@@ -8,6 +8,7 @@ name and refuses all others. Only one module with options is read, as in Kafka's
 """
 
 import re
+from dataclasses import field
 from typing import Final
 
 from odradek.late import dataclass
@@ -31,7 +32,7 @@ class JaasLine:
     """One module and its options, in their order."""
 
     module: str
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)
 
 
 def parse_jaas(text: str) -> JaasLine:

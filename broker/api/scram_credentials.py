@@ -11,7 +11,7 @@ Differs from Kafka:
 
 - A salted password has the size of its hash, and a salt 1 to 1,024 bytes. AlterUserScramCredentials
   answers UNACCEPTABLE_CREDENTIAL otherwise: nobody could use such a credential. There are at most
-  100,000 users (POLICY_VIOLATION).
+  100,000 users (POLICY_VIOLATION), and their passwords can be changed then.
 - A deletion of a user that does not exist is noticed last. With a second change of the same user it
   is answered DUPLICATE_RESOURCE, not RESOURCE_NOT_FOUND.
 - Users wait for every broker. While a broker of a version without SCRAM is registered, or away and
@@ -31,7 +31,7 @@ from odradek.broker.security.scram_users import (
     ITERATIONS_MAX,
     SALT_MAX_BYTES,
     ScramMechanism,
-    credential_of,
+    credential_from,
 )
 from odradek.protocol import scram
 from odradek.protocol.apis.credentials import (
@@ -44,7 +44,7 @@ from odradek.protocol.apis.credentials import (
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-NAME_MAX: Final = 1024
+NAME_MAX_CHARACTERS: Final = 1024
 Wanted = ScramCredentialDeletion | ScramCredentialUpsertion
 CREDENTIAL_STEPS: Final = 10
 """The cost of a credential's keys, in steps of a turn."""
@@ -86,8 +86,8 @@ def _change_of(wanted: Wanted) -> UserChange:
     """Return what a request asks for. Raises KafkaError for a credential that cannot be."""
     if not wanted.name:
         raise _unacceptable("Username must not be empty")
-    if len(wanted.name) > NAME_MAX:
-        raise _unacceptable(f"Username must not have more than {NAME_MAX} characters")
+    if len(wanted.name) > NAME_MAX_CHARACTERS:
+        raise _unacceptable(f"Username must not have more than {NAME_MAX_CHARACTERS} characters")
     if wanted.mechanism not in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
     mechanism = ScramMechanism(wanted.mechanism)
@@ -100,7 +100,7 @@ def _change_of(wanted: Wanted) -> UserChange:
     size = hashlib.new(mechanism.algorithm).digest_size
     if len(wanted.salted_password) != size or not 1 <= len(wanted.salt) <= SALT_MAX_BYTES:
         raise _unacceptable("The salt or the salted password has another size")
-    credential = credential_of(
+    credential = credential_from(
         mechanism, bytes(wanted.salted_password), bytes(wanted.salt), wanted.iterations
     )
     return UserChange(user=wanted.name, mechanism=mechanism, credential=credential)

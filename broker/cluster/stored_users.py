@@ -7,7 +7,7 @@ from odradek.broker.cluster.security_keys import CannotChange
 from odradek.broker.cluster.store import CLUSTER
 from odradek.broker.cluster.user_keys import Credentials, pack_credentials, user_key
 from odradek.broker.environment.env import Compare, MetaStore
-from odradek.broker.security.scram_users import SALT_BYTES, ScramMechanism, credential_of
+from odradek.broker.security.scram_users import SALT_BYTES, ScramMechanism, credential_from
 from odradek.protocol import scram
 
 
@@ -19,7 +19,7 @@ def credentials_of(
     for mechanism in mechanisms:
         salt = rng.randbytes(SALT_BYTES)
         salted = scram.salted_password(mechanism.algorithm, password, salt, iterations)
-        made[mechanism] = credential_of(mechanism, salted, salt, iterations)
+        made[mechanism] = credential_from(mechanism, salted, salt, iterations)
     return made
 
 

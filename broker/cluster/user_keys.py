@@ -27,6 +27,7 @@ CLUSTER_SECRET: Final = "/secrets/cluster"
 SECRET_BYTES: Final = 32
 
 Credentials = Mapping[ScramMechanism, ScramCredential]
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 def user_key(name: str) -> str:
@@ -47,16 +48,20 @@ def user_of_key(key: str) -> str:
         return unquote(name, errors="strict")
 
 
-def pack_credentials(credentials: Credentials) -> bytes:
+def pack_credentials(credentials: Credentials, unknown: Mapping[str, Any] = NOTHING) -> bytes:
+    """Return the value of a user. `unknown` has the entries that a later version wrote."""
     return pack(
         {
-            mechanism.words: {
-                "salt": each.salt,
-                "stored": each.stored_key,
-                "server": each.server_key,
-                "iterations": each.iterations,
-            }
-            for mechanism, each in credentials.items()
+            **unknown,
+            **{
+                mechanism.words: {
+                    "salt": each.salt,
+                    "stored": each.stored_key,
+                    "server": each.server_key,
+                    "iterations": each.iterations,
+                }
+                for mechanism, each in credentials.items()
+            },
         }
     )
 
@@ -78,6 +83,12 @@ def read_credentials(key: str, stored: Versioned) -> dict[ScramMechanism, ScramC
             for name, each in fields.items()
             if name in MECHANISM_OF
         }
+
+
+def unknown_credentials(key: str, stored: Versioned) -> dict[str, Any]:
+    """Return the entries of mechanisms of a later version, as they are. Raises `Unreadable`."""
+    with reading(key):
+        return {name: each for name, each in fields_of(stored).items() if name not in MECHANISM_OF}
 
 
 def pack_secret(secret: bytes) -> bytes:

@@ -7,7 +7,8 @@ soon as their watch of the store brings it.
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import field
+from typing import Any, Final
 
 import trio
 
@@ -16,10 +17,10 @@ from odradek.broker.cluster.metadata import RETRY_SECONDS, ClusterMetadata
 from odradek.broker.cluster.user_keys import (
     CLUSTER_SECRET,
     SECRET_BYTES,
-    USERS,
     pack_credentials,
     pack_secret,
     read_credentials,
+    unknown_credentials,
     user_key,
 )
 from odradek.broker.environment.env import (
@@ -28,10 +29,11 @@ from odradek.broker.environment.env import (
     OutcomeUnknown,
     StoreUnreachable,
     Unreadable,
+    Versioned,
 )
 from odradek.broker.security.scram_users import ScramCredential, ScramMechanism, Users
 from odradek.late import dataclass
-from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
 ABSENT: Final = 0
 """The revision of a key that is not there."""
@@ -46,7 +48,7 @@ class UserChange:
 
     user: str
     mechanism: ScramMechanism
-    credential: ScramCredential | None
+    credential: ScramCredential | None = field(repr=False)
 
 
 class ClusterUsers:
@@ -63,8 +65,13 @@ class ClusterUsers:
 
     @property
     def secret(self) -> bytes:
-        """The secret of false salts; empty until `make_secret` has made it."""
-        return self._metadata.newest_image.cluster_secret
+        """The secret of false salts. Raises ProtocolError while this broker cannot know it."""
+        secret = self._metadata.newest_image.cluster_secret
+        if not secret:
+            raise ProtocolError(
+                f"{CLUSTER_SECRET} is missing or cannot be read: users of SCRAM cannot authenticate"
+            )
+        return secret
 
     def new_nonce(self) -> str:
         return f"{self._rng.getrandbits(160):x}"
@@ -90,30 +97,39 @@ class ClusterUsers:
     async def alter(self, changes: Sequence[UserChange]) -> dict[str, KafkaError]:
         """Make changes, and return the errors of users whose changes were not made.
 
-        They count on return, on this broker. Raises KafkaError: a broker does not know users, there
-        would be too many, or the store refuses.
+        They count on return, on this broker. Raises KafkaError if a broker does not know users.
+        Changes are written in parts. If there would be too many users, or the store refuses, the
+        users of that part, and of those behind it, have the error.
         """
         self._check_all_know()
         errors: dict[str, KafkaError] = {}
         with self._metadata.shielded():
             left = list(changes)
             while left:
-                some, left = left[:KEYS_AT_ONCE], left[KEYS_AT_ONCE:]
-                await self._alter_some(some, errors)
+                some, rest = left[:KEYS_AT_ONCE], left[KEYS_AT_ONCE:]
+                try:
+                    await self._alter_some(some, errors)
+                except KafkaError as error:
+                    for change in left:
+                        errors.setdefault(change.user, error)
+                    break
+                left = rest
         return errors
 
     async def _alter_some(
         self, changes: Sequence[UserChange], errors: dict[str, KafkaError]
     ) -> None:
         while True:
-            found, revision = await self._store.range(USERS)
+            found, revision = await self._read(changes)
             puts: dict[str, bytes | None] = {}
             compares = []
             for change in changes:
                 key = user_key(change.user)
                 stored = found.get(key)
+                later: Mapping[str, Any] = {}
                 try:
                     before = {} if stored is None else read_credentials(key, stored)
+                    later = {} if stored is None else unknown_credentials(key, stored)
                 except Unreadable as error:
                     if change.credential is None:
                         before = {change.mechanism: _UNREADABLE}  # it may be deleted
@@ -127,10 +143,11 @@ class ClusterUsers:
                     )
                     continue
                 after = _with_change(before, change)
-                puts[key] = pack_credentials(after) if after else None
+                puts[key] = pack_credentials(after, later) if after or later else None
                 at = ABSENT if stored is None else stored.mod_revision
                 compares.append(Compare(key=key, mod_revision=at))
-            _check_number(len(found), puts)
+            new = [key for key, value in puts.items() if value and key not in found]
+            self._check_number(len(new))
             if puts:
                 is_written, at = await guarded_write(self._store, compares, puts)
                 revision = max(revision, at)
@@ -138,6 +155,25 @@ class ClusterUsers:
                     continue
             await self._metadata.wait_reached(revision)
             return
+
+    async def _read(self, changes: Sequence[UserChange]) -> tuple[dict[str, Versioned], int]:
+        """Return the keys that changes concern, and the revision of the last one read."""
+        found: dict[str, Versioned] = {}
+        revision = 0
+        for change in changes:
+            key = user_key(change.user)
+            read, revision = await self._store.range(key)  # no key begins another one
+            found |= read
+        return found, revision
+
+    def _check_number(self, new: int) -> None:
+        """Raise KafkaError if `new` users more were too many, by the image of this broker."""
+        count = len(self.users)
+        if new and count + new > USERS_MAX:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"There are {count} users, and the most are {USERS_MAX}.",
+            )
 
     def _check_all_know(self) -> None:
         """Raise KafkaError while a broker of the cluster would not know a user."""
@@ -162,11 +198,3 @@ def _with_change(
     if change.credential is not None:
         after[change.mechanism] = change.credential
     return after
-
-
-def _check_number(count: int, puts: Mapping[str, bytes | None]) -> None:
-    if count + len(puts) > USERS_MAX and any(puts.values()):
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"There are {count} users, and the most are {USERS_MAX}.",
-        )

@@ -1,6 +1,7 @@
 """The settings of SASL of one listener, checked: mechanisms, users of PLAIN, sessions."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Final
 
 from odradek.broker.config.sasl import MECHANISMS, OAUTHBEARER, PLAIN
@@ -37,9 +38,9 @@ class SaslOfListener:
     name: str
     mechanisms: tuple[str, ...]
     """In the order of the setting, which is that of the answer to SaslHandshake."""
-    passwords: Mapping[str, str]
+    passwords: Mapping[str, str] = field(repr=False)
     """The users of PLAIN."""
-    hashes: Mapping[str, PasswordHash] | None
+    hashes: Mapping[str, PasswordHash] | None = field(repr=False)
     """Those of a file, if there is one."""
     session_ms: Mapping[str, int]
     """How long a session of each mechanism lasts; 0 is for ever."""

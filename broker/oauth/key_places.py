@@ -24,6 +24,7 @@ CONTENT_MAX_BYTES: Final = 1_048_576
 CLOSE_SECONDS: Final = 1.0
 """The time for closing a connection, which a server may hold up."""
 FILE: Final = "file"
+HTTPS: Final = "https"
 EXTRA: Final = "oauth"
 
 
@@ -162,6 +163,12 @@ def _reason(error: BaseException) -> str:
 
 def place_of(url: str, authorities: str) -> KeyPlace:
     """Return the place that a setting names. Raises `ConfigError`, `ExtraMissing`."""
-    if urlsplit(url).scheme == FILE:
+    scheme = urlsplit(url).scheme
+    if scheme == FILE:
         return KeyFile(url)
+    if scheme != HTTPS:  # whoever can change keys on their way can make tokens
+        raise ConfigError(
+            f"sasl.oauthbearer.jwks.endpoint.url is {url}, and begins with neither https:// nor "
+            "file:///."
+        )
     return KeyServer(url, authorities)

@@ -10,6 +10,7 @@ import hmac
 from base64 import b64decode, b64encode
 from binascii import Error
 from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Final
 
 from odradek.broker.security.mechanism import Answer, Costly, Rejection, ServerExchange, Success
@@ -18,7 +19,7 @@ from odradek.broker.security.remembered_passwords import RememberedPasswords
 from odradek.late import dataclass
 
 TOKENS: Final = 3
-TOKENS_MAX: Final = 4
+PARTS_MAX: Final = 4
 """The number of parts of a token that are looked for, as in Kafka."""
 WRONG: Final = "Authentication failed: Invalid username or password"
 OTHER_NAME: Final = (
@@ -38,11 +39,16 @@ class PasswordHash:
     """The scrypt of a password, with its parameters."""
 
     cost: int
-    salt: bytes
-    hash: bytes
+    salt: bytes = field(repr=False)
+    hash: bytes = field(repr=False)
 
-    def is_of(self, password: str) -> bool:
-        """Return True if it is that of a password. It takes long."""
+    def is_of(self, password: str, cost: int = 0) -> bool:
+        """Return True if it is that of a password. It takes as long as a hash of `cost` at least.
+
+        A hash takes twice as long as one whose cost is less by one.
+        """
+        for each in range(self.cost, cost):
+            _scrypt(password, each, self.salt)
         return hmac.compare_digest(_scrypt(password, self.cost, self.salt), self.hash)
 
     def __str__(self) -> str:
@@ -104,6 +110,9 @@ class Plain:
         """`hashes` is None if there is no file with hashes. `key` is a secret of the process."""
         self._passwords = passwords
         self._hashes = hashes
+        self._cost = max((each.cost for each in (hashes or {}).values()), default=COST)
+        """Each attempt takes as long as one for the most costly hash."""
+        self._nobody = replace(NO_HASH, cost=self._cost)
         self._remembered = RememberedPasswords(key)
 
     def begin(self) -> ServerExchange:
@@ -114,10 +123,10 @@ class Plain:
         is_right = _is_same(self._passwords.get(name, ""), password) and name in self._passwords
         if self._hashes is None:
             return _plain_result(name, acts_for, is_right)
-        kept = self._hashes.get(name, NO_HASH)
+        kept = self._hashes.get(name, self._nobody)
 
         def compare() -> Success | Rejection:
-            return _plain_result(name, acts_for, kept.is_of(password) or is_right)
+            return _plain_result(name, acts_for, kept.is_of(password, self._cost) or is_right)
 
         def known() -> Success | Rejection | None:
             is_known = self._remembered.has(name, password, str(kept))
@@ -137,7 +146,7 @@ class _PlainExchange:
         self._users = users
 
     def answer(self, token: bytes) -> Answer:
-        tokens = token.decode(errors="replace").split("\0", TOKENS_MAX - 1)
+        tokens = token.decode(errors="replace").split("\0", PARTS_MAX - 1)
         if len(tokens) != TOKENS:
             words = f"Invalid SASL/PLAIN response: expected {TOKENS} tokens, got {len(tokens)}"
             return Rejection(words=words, cause="its token is not one of PLAIN")

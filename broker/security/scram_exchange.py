@@ -9,6 +9,7 @@ fails at the second message, as with a wrong password. A Kafka refuses it at the
 who exists. Whatever is wrong is refused in the same words.
 """
 
+import binascii
 import hmac
 import re
 from base64 import b64decode, b64encode
@@ -21,6 +22,7 @@ from odradek.broker.security.principal import USER, Principal
 from odradek.broker.security.scram_users import (
     MECHANISM_OF,
     ScramCredential,
+    Shapes,
     Users,
     false_credential,
 )
@@ -28,7 +30,7 @@ from odradek.late import dataclass
 from odradek.protocol import scram
 from odradek.protocol.errors import ProtocolError
 
-NAME_MAX: Final = 1024
+NAME_MAX_CHARACTERS: Final = 1024
 _EXTENSIONS: Final = "(?:,[A-Za-z]+=[^,]*)*"
 """What a client may add, and this side ignores."""
 _FIRST: Final = re.compile(f"(n,(?:a=([^,]*))?,)(n=([^,]+),r=([!-+.-~-]+){_EXTENSIONS})")
@@ -54,6 +56,7 @@ class Scram:
         self.name = name
         self.mechanism = MECHANISM_OF[name]
         self.nonce = nonce
+        self._shapes = Shapes(self.mechanism)
         self._users = users
         self._secret = secret
 
@@ -62,8 +65,10 @@ class Scram:
 
     def credential_of(self, user: str) -> tuple[ScramCredential, bool]:
         """Return a user's credential and True; a false one and False without such a user."""
-        false = false_credential(self.mechanism, user, self._secret())
-        found = self._users().get(user, {}).get(self.mechanism)
+        users = self._users()
+        # It is made for users that exist, too: that takes the same time.
+        false = false_credential(self.mechanism, user, self._secret(), self._shapes, users)
+        found = users.get(user, {}).get(self.mechanism)
         return (false, False) if found is None else (found, True)
 
 
@@ -91,7 +96,11 @@ class _ScramExchange:
             if self._challenged is None:
                 return self._challenge(text)
             return self._check(text, self._challenged)
-        except ValueError as error:  # of the text, the base64, or what is said in it
+        except UnicodeDecodeError:
+            return Rejection(cause="a message is not one of SCRAM (it is not UTF-8)")
+        except binascii.Error:
+            return Rejection(cause="a message is not one of SCRAM (its proof is not base64)")
+        except ValueError as error:
             return Rejection(cause=f"a message is not one of SCRAM ({error})")
 
     def _challenge(self, text: str) -> Challenge | Rejection:
@@ -101,7 +110,7 @@ class _ScramExchange:
             raise ValueError("it has no name or nonce, or asks for channel binding")
         header, acts_for, bare, name, client_nonce = found.groups()
         user = _unescaped(name)
-        if len(user) > NAME_MAX:
+        if len(user) > NAME_MAX_CHARACTERS:
             raise ValueError("its name is too long")
         # invariant authentication 1
         # plant the name to act for is ignored in SCRAM

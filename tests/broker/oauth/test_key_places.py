@@ -114,6 +114,12 @@ def test_a_file_of_another_machine_is_no_file() -> None:
         place_of("file://other/keys", "")
 
 
+@pytest.mark.parametrize("url", ["http://localhost/keys", "ftp://localhost/keys", "/keys"])
+def test_keys_come_over_https_or_from_a_file(url: str) -> None:
+    with pytest.raises(ConfigError, match="begins with neither"):
+        place_of(url, "")
+
+
 def test_an_address_that_is_none_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"https://localhost:port/keys, which is no address: "):
         place_of("https://localhost:port/keys", "")

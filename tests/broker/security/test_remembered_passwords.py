@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from odradek.broker.security import remembered_passwords
+from odradek.broker.security import plain, remembered_passwords
 from odradek.broker.security.mechanism import Costly, Rejection, Success
 from odradek.broker.security.plain import BLOCKS, HASH_BYTES, PasswordHash, Plain
 from odradek.broker.security.remembered_passwords import RememberedPasswords
@@ -72,3 +72,23 @@ def test_a_remembered_password_lets_nobody_act_for_another() -> None:
     other = users.check("alice", "secret", "eve")
     assert isinstance(other, Costly)
     assert isinstance(other.known(), Rejection)
+
+
+def test_each_attempt_takes_as_long_as_one_for_the_most_costly_hash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs: list[int] = []
+
+    def scrypt(password: str, cost: int, salt: bytes) -> bytes:
+        costs.append(cost)
+        return bytes(HASH_BYTES)
+
+    hashes = {name: hash_of("secret", cost) for name, cost in (("low", 4), ("high", 6))}
+    users = Plain({}, hashes, key=KEY)
+    monkeypatch.setattr(plain, "_scrypt", scrypt)
+    for name in ("low", "high", "nobody"):
+        costs.clear()
+        costly = users.check(name, "wrong", "")
+        assert isinstance(costly, Costly)
+        costly.function()
+        assert sum(1 << cost for cost in costs) == 1 << 6

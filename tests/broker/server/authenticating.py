@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from odradek.broker.cluster.users import UserChange
 from odradek.broker.config.addresses import Listener
-from odradek.broker.security.scram_users import MECHANISM_OF, credential_of
+from odradek.broker.security.scram_users import MECHANISM_OF, credential_from
 from odradek.protocol import scram
 from odradek.protocol.apis.sasl import (
     SASL_AUTHENTICATE,
@@ -55,7 +55,7 @@ async def sasl_broker(
 async def add_user(broker: Secured, name: str, password: str) -> None:
     for words, mechanism in MECHANISM_OF.items():
         salted = scram.salted_password(scram.ALGORITHMS[words], password, SALT, ITERATIONS)
-        credential = credential_of(mechanism, salted, SALT, ITERATIONS)
+        credential = credential_from(mechanism, salted, SALT, ITERATIONS)
         await broker.core.users.alter(
             [UserChange(user=name, mechanism=mechanism, credential=credential)]
         )

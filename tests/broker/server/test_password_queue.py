@@ -20,8 +20,6 @@ from tests.fakes.clock import FakeClock
 HASH_SECONDS: Final = 0.1
 STRANGERS: Final = 95
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 
 async def slowly(function: Callable[[], Any]) -> Any:
     await trio.sleep(HASH_SECONDS)
@@ -59,7 +57,9 @@ async def attempt(
     return kind, trio.current_time() - began
 
 
-async def test_an_honest_client_waits_for_two_hashes_of_ninety_five_strangers() -> None:
+async def test_an_honest_client_waits_for_two_hashes_of_ninety_five_strangers(
+    autojump_clock: object,
+) -> None:
     sasl = listener()
     found: list[tuple[type, float]] = []
 
@@ -78,7 +78,9 @@ async def test_an_honest_client_waits_for_two_hashes_of_ninety_five_strangers() 
     assert kinds.count(ProtocolError) == STRANGERS - PLACES_OF_ADDRESS - 1
 
 
-async def test_a_client_whose_password_was_right_before_does_not_wait() -> None:
+async def test_a_client_whose_password_was_right_before_does_not_wait(
+    autojump_clock: object,
+) -> None:
     sasl = listener()
     assert (await attempt(sasl, "secret", "192.0.2.1"))[0] is Success
     async with trio.open_nursery() as nursery:
@@ -90,7 +92,7 @@ async def test_a_client_whose_password_was_right_before_does_not_wait() -> None:
         assert seconds < HASH_SECONDS / 10
 
 
-async def test_many_clients_with_one_right_password_cost_one_hash() -> None:
+async def test_many_clients_with_one_right_password_cost_one_hash(autojump_clock: object) -> None:
     sasl = listener()
     found: list[tuple[type, float]] = []
 
@@ -121,7 +123,9 @@ class Turns:
             self.refused.append(address)
 
 
-async def test_addresses_take_turns_and_clients_that_are_known_go_first() -> None:
+async def test_addresses_take_turns_and_clients_that_are_known_go_first(
+    autojump_clock: object,
+) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         for address in ("first", "a", "a", "a", "b", "b", "c"):
@@ -133,7 +137,7 @@ async def test_addresses_take_turns_and_clients_that_are_known_go_first() -> Non
     assert turns.queue.waiting == 0
 
 
-async def test_a_client_that_has_gone_has_no_turn() -> None:
+async def test_a_client_that_has_gone_has_no_turn(autojump_clock: object) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.client, "first")
@@ -148,7 +152,9 @@ async def test_a_client_that_has_gone_has_no_turn() -> None:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_a_client_that_goes_when_its_turn_comes_passes_it_on(is_known: bool) -> None:
+async def test_a_client_that_goes_when_its_turn_comes_passes_it_on(
+    is_known: bool, autojump_clock: object
+) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
@@ -161,7 +167,7 @@ async def test_a_client_that_goes_when_its_turn_comes_passes_it_on(is_known: boo
     assert turns.order == ["last"]
 
 
-async def test_a_full_queue_takes_a_place_of_the_address_with_most() -> None:
+async def test_a_full_queue_takes_a_place_of_the_address_with_most(autojump_clock: object) -> None:
     turns = Turns()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.client, "first")
