@@ -124,13 +124,18 @@ def run(
 
 def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, ListenerTls]":
     """Return the TLS of each listener that has it. Raises `ConfigError`."""
-    with_tls = [each.name for each in listeners if each.has_tls]
+    with_tls = [each for each in listeners if each.has_tls]
     if not with_tls:
         return {}
     from odradek.broker.tls.listener_tls import ListenerTls
 
     between = listeners[0].name if config.etcd_endpoints else None
-    return {name: ListenerTls(name, config, is_for_brokers=name == between) for name in with_tls}
+    return {
+        each.name: ListenerTls(
+            each.name, config, is_for_brokers=each.name == between, has_sasl=each.has_sasl
+        )
+        for each in with_tls
+    }
 
 
 def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, SaslOfListener]":

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from odradek.broker.config.settings import ConfigError, shortened, string
-from odradek.broker.config.tls import TlsSettings, split_listener_name
+from odradek.broker.config.tls import TlsSettings, own_name, split_listener_name
 from odradek.late import dataclass
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
@@ -222,7 +222,7 @@ def _protocols(text: str, names: Collection[str]) -> dict[str, str]:
 def _check_own_settings(
     settings: AddressSettings, found: Collection[str], left_out: Collection[str]
 ) -> None:
-    """Raise `ConfigError` if a setting is that of a listener which is not there."""
+    """Raise `ConfigError` if a setting is that of no listener that is there."""
     for name in settings.own_of_listeners:
         parts = split_listener_name(name)
         assert parts is not None, name  # `settling.py` has refused any other
@@ -232,6 +232,11 @@ def _check_own_settings(
                 settings.blamed(
                     name, f"{name}: there is no listener {listener}, but {', '.join(found)}."
                 )
+            )
+        # In capitals it would count for none.
+        if name != (right := own_name(*parts)):
+            raise ConfigError(
+                settings.blamed(name, f"{name}: the listener is in small letters here: {right}.")
             )
 
 

@@ -88,7 +88,8 @@ class TlsSettings(SaslSettings):
         any_case=True,
         about=(
             "Ask clients for a certificate: not at all, or if they have one, or always. The name "
-            "in it is the client's principal."
+            "in it is the client's principal, but on a listener of SASL_SSL, whose clients are the "
+            "principals of SASL. There, only `listener.name.<listener>.ssl.client.auth` counts."
         ),
     )
     ssl_enabled_protocols: str = words(

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from odradek.broker.config.settings import ConfigError, Value
-from odradek.broker.config.tls import OF_LISTENERS, TlsSettings
+from odradek.broker.config.tls import OF_LISTENERS, TlsSettings, own_name
 from odradek.broker.environment.env import HandshakeFailed
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.tls.cipher_suites import choose
@@ -43,6 +43,7 @@ LOGGER: Final = logging.getLogger(__name__)
 
 DAY_SECONDS: Final = 24 * 3600
 WARNED_BEFORE: Final = datetime.timedelta(days=14)
+CLIENT_AUTH: Final = "ssl.client.auth"
 NONE: Final = "none"
 VERIFY: Final = {
     NONE: ssl.CERT_NONE,
@@ -69,15 +70,34 @@ class _Made:
 class ListenerTls:
     """TLS of the listener `name`."""
 
-    def __init__(self, name: str, settings: TlsSettings, *, is_for_brokers: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: TlsSettings,
+        *,
+        is_for_brokers: bool = False,
+        has_sasl: bool = False,
+    ) -> None:
         """Read the files. Raises `ConfigError`, with the setting and its place.
 
-        `is_for_brokers`: it is that of `inter.broker.listener.name`.
+        `is_for_brokers`: it is that of `inter.broker.listener.name`. `has_sasl`: clients
+        authenticate by SASL after the handshake.
         """
         self.name = name
+        self._has_sasl = has_sasl
         self._is_for_brokers = is_for_brokers
         self._settings = settings
         self._made = self._make(settings)
+        wish = settings.of_listener(name, CLIENT_AUTH)
+        if wish != self._client_auth(settings):
+            LOGGER.warning(
+                "listener %s asks clients for no certificate, as they authenticate by SASL: "
+                "ssl.client.auth=%s counts for listeners of SSL only, as in Kafka; "
+                "%s counts for this one",
+                name,
+                wish,
+                own_name(name, CLIENT_AUTH),
+            )
 
     async def watch(self) -> None:
         """Warn once a day of a certificate that ends soon, or does not count, until cancelled."""
@@ -213,7 +233,7 @@ class ListenerTls:
             return context
 
         context = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        wish = text("ssl.client.auth")
+        wish = self._client_auth(settings)
         if authorities is not None:
             trust(context, authorities, stores)
         elif wish != NONE:
@@ -251,6 +271,15 @@ class ListenerTls:
         if self._is_for_brokers:
             self._check_for_brokers(made)
         return made
+
+    def _client_auth(self, settings: TlsSettings) -> str:
+        """Return what counts for certificates of clients.
+
+        With SASL it is the listener's own `ssl.client.auth` only, as in Kafka.
+        """
+        if self._has_sasl and settings.name_given(self.name, CLIENT_AUTH) == CLIENT_AUTH:
+            return NONE
+        return str(settings.of_listener(self.name, CLIENT_AUTH))
 
     def _check_for_brokers(self, made: _Made) -> None:
         """Raise `ConfigError` if brokers could not use this among each other."""

@@ -90,6 +90,10 @@ def test_the_command_line_overrules_the_settings() -> None:
         ({"advertised_listeners": "B://x:1"}, "has B, and the broker listens on PLAINTEXT."),
         ({"advertised_listeners": ":1"}, "clients cannot connect to '::'; name the address"),
         ({"advertised_listeners": "0.0.0.0:1"}, "clients cannot connect to '0.0.0.0'"),
+        (
+            {"listener.name.PLAINTEXT.ssl.client.auth": "none"},
+            "the listener is in small letters here: listener.name.plaintext.ssl.client.auth.",
+        ),
         ({"inter_broker_listener_name": "B"}, "is B, which is not a name in listeners."),
         (
             {

@@ -49,6 +49,28 @@ def test_a_setting_of_the_listener_comes_before_the_one_for_all(
         ListenerTls("OTHER", from_properties(properties))
 
 
+def test_certificates_of_clients_are_asked_for_on_a_listener_of_sasl_by_its_own_setting_only(
+    authority: Authority, signed: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So it is in Kafka, where SASL_SSL has the setting with the name of the listener only."""
+    for_all = {
+        "ssl.keystore.location": signed.both_file,
+        "ssl.truststore.location": authority.file,
+        "ssl.client.auth": "required",
+    }
+    tls = ListenerTls(NAME, from_properties(for_all), has_sasl=True)
+    assert tls.current().verify_mode is ssl.CERT_NONE
+    assert "listener.name.secure.ssl.client.auth counts for this one" in caplog.text
+    caplog.clear()
+    tls.reload()
+    own = {**for_all, "listener.name.secure.ssl.client.auth": "requested"}
+    tls = ListenerTls(NAME, from_properties(own), has_sasl=True)
+    assert tls.current().verify_mode is ssl.CERT_OPTIONAL
+    tls = ListenerTls(NAME, from_properties(for_all))
+    assert tls.current().verify_mode is ssl.CERT_REQUIRED
+    assert "ssl.client.auth" not in caplog.text
+
+
 def test_strangers_can_neither_renegotiate_nor_have_tickets(signed: Signed) -> None:
     context = tls_of(ssl_keystore_location=signed.both_file).current()
     assert context.options & ssl.OP_NO_RENEGOTIATION
