@@ -63,7 +63,7 @@ class ListenerOAuth:
 
     def mechanism(self, clock: Clock) -> OAuthBearer:
         """Return the mechanism of the listener."""
-        return OAuthBearer(self.name, partial(self._verify, clock))
+        return OAuthBearer(partial(self._verify, clock))
 
     async def _verify(self, clock: Clock, token: str) -> Verified:
         """Check a token. Raises `InvalidToken`."""

@@ -2,10 +2,9 @@
 
 A refused token is answered with a challenge, `{"status":"invalid_token"}`. The client answers it
 with one byte 01, and is refused with the same text. So it is in the RFC, and clients wait for it.
-The reason is logged at once, since a client may end its connection instead.
+The challenge has the reason for the log, since a client may end its connection instead.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -28,8 +27,6 @@ from odradek.broker.security.mechanism import (
 )
 from odradek.broker.security.principal import USER, Principal
 
-LOGGER: Final = logging.getLogger(__name__)
-
 INVALID_TOKEN: Final = '{"status":"invalid_token"}'
 
 Verify = Callable[[str], Awaitable[Verified]]
@@ -41,19 +38,17 @@ class OAuthBearer:
 
     name: Final = "OAUTHBEARER"
 
-    def __init__(self, listener: str, verify: Verify) -> None:
-        self._listener = listener
+    def __init__(self, verify: Verify) -> None:
         self._verify = verify
 
     def begin(self) -> ServerExchange:
-        return _OAuthExchange(self._listener, self._verify)
+        return _OAuthExchange(self._verify)
 
 
 class _OAuthExchange:
     """The first message of a client, and what it says of a refusal."""
 
-    def __init__(self, listener: str, verify: Verify) -> None:
-        self._listener = listener
+    def __init__(self, verify: Verify) -> None:
         self._verify = verify
         self._refused_because = ""
 
@@ -72,9 +67,8 @@ class _OAuthExchange:
         try:
             verified = await self._verify(first.token)
         except InvalidToken as error:
-            LOGGER.info("listener %s: a token is refused: %s", self._listener, error)
             self._refused_because = f"its token was refused: {error}"
-            return Challenge(INVALID_TOKEN.encode())
+            return Challenge(INVALID_TOKEN.encode(), refused=self._refused_because)
         # invariant authentication 5: A token is for the principal that it names, and for no other.
         # plant the name to act for is ignored in OAUTHBEARER
         if first.authorization_id not in ("", verified.name):

@@ -21,6 +21,8 @@ class Challenge:
     """A token that the client answers with another one."""
 
     token: bytes
+    refused: str = ""
+    """The reason, for the log, if the client is refused whatever it answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

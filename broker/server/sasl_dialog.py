@@ -95,6 +95,8 @@ class SaslDialog:
         self._exchange: ServerExchange
         self._tokens = 0
         self._refused_versions = 0
+        self.refusal: SaslReply | None = None
+        """The reason why the client will be refused, if it has been told so in a challenge."""
 
     @property
     def has_mechanism(self) -> bool:
@@ -108,6 +110,15 @@ class SaslDialog:
 
     async def reply(self, frame: memoryview) -> SaslReply:
         """Return the answer to a frame. Raises ProtocolError for one that has none."""
+        try:
+            return await self._reply_to(frame)
+        except ProtocolError:
+            # Whatever the client does after that challenge, the log has the reason for it.
+            if self.refusal is not None:
+                raise ProtocolError(self.refusal.refused) from None
+            raise
+
+    async def _reply_to(self, frame: memoryview) -> SaslReply:
         if self._step is _Step.TOKEN:
             return await self._reply_to_token(bytes(frame))
         request = self._protocol.parse(frame)
@@ -210,6 +221,9 @@ class SaslDialog:
             address=self._context.host,
             is_known=self._again is not None,
         )
+        if isinstance(found, Challenge) and found.refused:
+            why = self._why(Rejection(cause=found.refused))
+            self.refusal = SaslReply(refused=why, cause=self._mechanism)
         again = self._again
         if again is None or not isinstance(found, Success) or found.principal == again.principal:
             return found

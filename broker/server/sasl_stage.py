@@ -62,7 +62,12 @@ async def authenticate(
         # A client that always has the next frame ready would keep the loop to itself: receiving
         # what is there, and sending into an empty socket, do not wait.
         await trio.lowlevel.checkpoint()
-        frame = await _frame(stream, dialog.frame_min_bytes, memory)
+        try:
+            frame = await _frame(stream, dialog.frame_min_bytes, memory)
+        except (Gone, trio.BrokenResourceError):
+            if (refusal := dialog.refusal) is not None:
+                raise NotAuthenticated(refusal.refused, cause=refusal.cause) from None
+            raise
         try:
             reply = await dialog.reply(memoryview(frame))
         finally:

@@ -19,6 +19,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from odradek.broker.testing import RunningBroker, run_broker
 from tests.broker.oauth.signing import AUDIENCE, ISSUER
+from tests.cluster.test_network import wait_until
 from tests.compat import aio, confluent, kafka_python
 from tests.compat.kafka_tool import KafkaTools
 from tests.token_server import RunningTokenServer, run_token_server
@@ -166,7 +167,7 @@ def test_confluent_kafka_says_that_its_token_is_refused(setting: Setting) -> Non
             break
         producer.poll(0.1)
     assert "invalid_token" in " ".join(error.str() for error in said), said
-    assert "a token is refused: it is for another audience" in setting.broker.log
+    wait_until(lambda: "its token was refused: it is for another audience" in setting.broker.log)
 
 
 def test_kafka_python_ends_with_an_error_of_authentication(setting: Setting) -> None:
@@ -179,7 +180,7 @@ def test_kafka_python_ends_with_an_error_of_authentication(setting: Setting) -> 
     with warnings.catch_warnings():  # what the client leaves open when it is refused
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-    assert "a token is refused: it is of another issuer" in setting.broker.log
+    wait_until(lambda: "its token was refused: it is of another issuer" in setting.broker.log)
 
 
 def test_aiokafka_gets_nothing_for_a_token_that_has_expired(setting: Setting) -> None:
@@ -191,7 +192,7 @@ def test_aiokafka_gets_nothing_for_a_token_that_has_expired(setting: Setting) ->
 
     with pytest.raises(Exception, match=r"."):
         asyncio.run(story())
-    assert "a token is refused: it has expired" in setting.broker.log
+    wait_until(lambda: "its token was refused: it has expired" in setting.broker.log)
 
 
 def test_tokens_of_four_seconds_are_renewed_without_a_failed_send(setting: Setting) -> None:

@@ -6,6 +6,8 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.security.mechanism import Answer, Challenge, Rejection
+from odradek.broker.security.plain import Plain
 from odradek.broker.server import handshakes, sasl_stage
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, MEMORY_BYTES
 from odradek.broker.server.memory import Account
@@ -70,6 +72,7 @@ class NeverDone(SaslDialog):
     """An authentication that has always one more step."""
 
     frame_min_bytes = 0
+    refusal = None
 
     def __init__(self) -> None:
         self.count = 0
@@ -189,6 +192,41 @@ async def test_silent_clients_displace_nobody_whose_handshake_was_answered(
         assert "its authentication gave way to a newer connection" in caplog.text
         assert (await authenticate(plain, RIGHT)).error_code == 0
         assert (await authenticate(scram, client.second(challenge.auth_bytes))).error_code == 0
+
+
+class Expired:
+    """The exchange of a client whose token has expired, as OAUTHBEARER has it."""
+
+    def __init__(self) -> None:
+        self._has_answered = False
+
+    def answer(self, token: bytes) -> Answer:
+        if self._has_answered:
+            return Rejection(cause="it has expired")
+        self._has_answered = True
+        return Challenge(b"no", refused="it has expired")
+
+
+@pytest.mark.parametrize("goes_on", ["answers", "ends", "asks for something else"])
+async def test_the_reason_of_a_refused_token_is_in_the_log_once_whatever_follows(
+    goes_on: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Plain, "begin", lambda plain: Expired())
+    caplog.set_level("INFO")
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        await handshake(asker)
+        assert (await authenticate(asker, b"expired")).auth_bytes == b"no"
+        match goes_on:
+            case "answers":
+                assert (await authenticate(asker, b"so be it")).error_code == 58
+            case "ends":
+                asker.client.half_close()
+            case _:
+                asker.send(METADATA, 9, MetadataRequest(topics=None))
+        await asker.client.closed()
+    (line,) = [each for each in caplog.messages if "it has expired" in each]
+    assert "its authentication by PLAIN failed: it has expired" in line
 
 
 async def test_words_of_a_stranger_do_not_part_the_lines_of_the_log(

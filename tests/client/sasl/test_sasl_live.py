@@ -193,7 +193,7 @@ def test_a_wrong_token_is_one_sentence_and_its_reason_is_in_the_log(
     said = refusal(setting.address, {**setting.options(TOKENS), "sasl_token": token})
     assert said.startswith(f"authenticating at {setting.address} by OAUTHBEARER: the broker answe")
     assert "invalid_token" in said
-    assert f"a token is refused: {cause}" in setting.broker.log
+    wait_until(lambda: f"its token was refused: {cause}" in setting.broker.log)
     assert token not in said + setting.broker.log
 
 
