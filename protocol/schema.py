@@ -64,6 +64,8 @@ class FieldType:
     until: int = LATEST
     nullable: int | None = None
     tag: int | None = None
+    is_secret: bool = False
+    """True for a field whose value no `repr` shows."""
 
     def is_in(self, version: int) -> bool:
         return self.since <= version <= self.until
@@ -150,7 +152,12 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+    fields = self.__dataclass_fields__
+    values = ", ".join(
+        f"{name}={getattr(self, name)!r}"
+        for name in self.__slots__
+        if not fields[name].metadata["type"].is_secret
+    )
     return f"{type(self).__name__}({values})"
 
 

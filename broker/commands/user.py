@@ -23,7 +23,7 @@ from odradek.broker.commands.stored_metadata import (
 from odradek.broker.environment.env import MetaStore
 from odradek.broker.inspect.directory_locks import errors_of, locked
 from odradek.broker.inspect.new_directory import HARMLESS
-from odradek.broker.security.plain import SALT_BYTES, SCRYPT, hash_password
+from odradek.broker.security.plain import HASH_SALT_BYTES, SCRYPT, hash_password
 from odradek.broker.security.scram_users import ITERATIONS_MAX, MECHANISM_OF
 from odradek.broker.storage.data_format import FILE as FORMAT_FILE
 from odradek.broker.storage.data_format import claim_format
@@ -237,7 +237,7 @@ def hash_(name: str, password_file: str, as_json: bool) -> None:
         raise click.UsageError(
             f"A name in this file is one line, without space at its ends, # first, or {SCRYPT}."
         )
-    hashed = hash_password(asked_unless(password_file), secrets.token_bytes(SALT_BYTES))
+    hashed = hash_password(asked_unless(password_file), secrets.token_bytes(HASH_SALT_BYTES))
     line = f"{name}:{hashed}"
     if as_json:
         echo_json({"user": name, "line": line})

@@ -30,7 +30,7 @@ COST: Final = 15
 """The logarithm of scrypt's N in new hashes: 32 MiB, and a tenth of a second."""
 COST_MAX: Final = 18
 BLOCKS: Final = 8
-SALT_BYTES: Final = 16
+HASH_SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 
 
@@ -56,7 +56,7 @@ class PasswordHash:
         return f"{SCRYPT}ln={self.cost},r={BLOCKS},p=1${salt}${made}"
 
 
-NO_HASH: Final = PasswordHash(cost=COST, salt=bytes(SALT_BYTES), hash=bytes(HASH_BYTES))
+NO_HASH: Final = PasswordHash(cost=COST, salt=bytes(HASH_SALT_BYTES), hash=bytes(HASH_BYTES))
 """The hash of a user that does not exist. No password is known that has it."""
 
 

@@ -97,7 +97,7 @@ class ScramCredentialUpsertion:
     mechanism: int = int8()
     iterations: int = int32()
     salt: bytes = blob()
-    salted_password: bytes = blob()
+    salted_password: bytes = blob(is_secret=True)
 
 
 @message

@@ -25,7 +25,7 @@ class SaslHandshakeResponse:
 
 @message
 class SaslAuthenticateRequest:
-    auth_bytes: bytes = blob()
+    auth_bytes: bytes = blob(is_secret=True)
 
 
 @message

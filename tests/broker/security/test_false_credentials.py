@@ -15,6 +15,8 @@ from odradek.broker.security.scram_users import (
     Users,
     false_credential,
 )
+from odradek.protocol.apis.credentials import ScramCredentialUpsertion
+from odradek.protocol.apis.sasl import SaslAuthenticateRequest
 from odradek.protocol.jaas import JaasError, JaasLine, parse_jaas
 
 MECHANISM = ScramMechanism.SCRAM_SHA_256
@@ -73,6 +75,10 @@ def test_no_secret_is_in_a_repr() -> None:
         user(secret.encode(), 1)[MECHANISM],
         PasswordHash(cost=1, salt=secret.encode(), hash=secret.encode()),
         JaasLine("module", {"user_a": secret}),
+        SaslAuthenticateRequest(auth_bytes=secret.encode()),
+        ScramCredentialUpsertion(
+            name="a", mechanism=1, iterations=1, salt=b"", salted_password=secret.encode()
+        ),
     )
     for each in shown:
         assert secret not in repr(each)
