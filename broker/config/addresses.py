@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from odradek.broker.config.settings import ConfigError, shortened, string
-from odradek.broker.config.tls import TlsSettings, own_name, split_listener_name
+from odradek.broker.config.tls import PREFIX, TlsSettings, own_name, split_listener_name
 from odradek.late import dataclass
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
@@ -234,7 +234,8 @@ def _check_own_settings(
                 )
             )
         # In capitals it would count for none.
-        if name != (right := own_name(*parts)):
+        if parts[0] != parts[0].lower():
+            right = own_name(parts[0], name.removeprefix(f"{PREFIX}{parts[0]}."))
             raise ConfigError(
                 settings.blamed(name, f"{name}: the listener is in small letters here: {right}.")
             )

@@ -73,6 +73,11 @@ def test_the_command_line_overrules_the_settings() -> None:
     ) == (Listener(host="127.0.0.1", port=1, advertised_host="there", advertised_port=2),)
 
 
+def test_a_setting_of_a_mechanism_of_a_listener_is_taken() -> None:
+    (only,) = listeners(**{"listener.name.plaintext.plain.connections.max.reauth.ms": "1"})
+    assert only.name == "PLAINTEXT"
+
+
 @pytest.mark.parametrize(
     ("properties", "sentence"),
     [
@@ -93,6 +98,10 @@ def test_the_command_line_overrules_the_settings() -> None:
         (
             {"listener.name.PLAINTEXT.ssl.client.auth": "none"},
             "the listener is in small letters here: listener.name.plaintext.ssl.client.auth.",
+        ),
+        (
+            {"listener.name.PLAINTEXT.plain.connections.max.reauth.ms": "1"},
+            "small letters here: listener.name.plaintext.plain.connections.max.reauth.ms.",
         ),
         ({"inter_broker_listener_name": "B"}, "is B, which is not a name in listeners."),
         (
