@@ -282,7 +282,7 @@ CONSUMER_GROUP_BUGS: Final = (
         old="if require_stable and offsets.is_unstable(group_id, partition):",
         new="if False:",
         tests=(f"{OFFSETS}an_offset_in_a_transaction_is_seen_after_the_commit",),
-        seed=2,
+        seed=3,
         fixed=SHARERS,
     ),
     Planted(
