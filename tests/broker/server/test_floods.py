@@ -2,9 +2,9 @@
 
 import struct
 
-import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
 from odradek.protocol.errors import ErrorCode
@@ -17,8 +17,6 @@ WRONG_PER_SECOND = 50
 SECONDS = 10
 AT_ONCE = 50
 """The connections that the network of a test takes before the broker accepts them."""
-
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 async def is_served(broker: Secured) -> bool:
@@ -42,7 +40,7 @@ async def connected(broker: Secured, count: int) -> list[Asker]:
     return found
 
 
-async def test_two_thousand_silent_clients_hold_up_no_honest_one() -> None:
+async def test_two_thousand_silent_clients_hold_up_no_honest_one(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         strangers = await connected(broker, SILENT)
         assert await is_served(broker)
@@ -52,7 +50,9 @@ async def test_two_thousand_silent_clients_hold_up_no_honest_one() -> None:
         assert await is_served(broker)
 
 
-async def test_two_hundred_that_trickle_are_gone_after_ten_seconds() -> None:
+async def test_two_hundred_that_trickle_are_gone_after_ten_seconds(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         strangers = await connected(broker, TRICKLING)
         for each in strangers:
@@ -66,7 +66,9 @@ async def test_two_hundred_that_trickle_are_gone_after_ten_seconds() -> None:
         assert all(each.client.is_closed for each in strangers)
 
 
-async def test_fifty_wrong_passwords_a_second_hold_up_no_honest_client() -> None:
+async def test_fifty_wrong_passwords_a_second_hold_up_no_honest_client(
+    autojump_clock: MockClock,
+) -> None:
     """Each one costs a connection for the delay of a failure, and nobody else waits for that."""
     open_now = most = 0
     codes: set[int] = set()

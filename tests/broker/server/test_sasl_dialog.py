@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.apis.sasl import (
@@ -35,10 +36,8 @@ AUTHORIZATION_ID = (
 )
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
-
-async def test_plain_by_bytes() -> None:
+async def test_plain_by_bytes(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         assert (await asker.ask(API_VERSIONS, 3, VERSIONS)).error_code == 0
@@ -55,7 +54,7 @@ async def test_plain_by_bytes() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_the_versions_of_sasl_authenticate(version: int) -> None:
+async def test_the_versions_of_sasl_authenticate(autojump_clock: MockClock, version: int) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -63,7 +62,7 @@ async def test_the_versions_of_sasl_authenticate(version: int) -> None:
         assert await asker.ask(METADATA, 9, EVERYTHING) is not None
 
 
-async def test_bare_tokens_follow_version_0_of_the_handshake() -> None:
+async def test_bare_tokens_follow_version_0_of_the_handshake(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         assert list((await handshake(asker, version=0)).mechanisms) == MECHANISMS
@@ -72,7 +71,7 @@ async def test_bare_tokens_follow_version_0_of_the_handshake() -> None:
         assert await asker.ask(METADATA, 9, EVERYTHING) is not None
 
 
-async def test_a_wrong_bare_token_has_no_answer() -> None:
+async def test_a_wrong_bare_token_has_no_answer(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker, version=0)
@@ -95,7 +94,7 @@ async def test_a_wrong_bare_token_has_no_answer() -> None:
         (b"\0alice\0\xff\xfe", "Authentication failed: Invalid username or password"),
     ],
 )
-async def test_what_plain_refuses(token: bytes, words: str) -> None:
+async def test_what_plain_refuses(autojump_clock: MockClock, token: bytes, words: str) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -105,7 +104,9 @@ async def test_what_plain_refuses(token: bytes, words: str) -> None:
         assert await asker.frame() is None
 
 
-async def test_a_client_of_plain_may_name_itself_as_the_one_to_act_for() -> None:
+async def test_a_client_of_plain_may_name_itself_as_the_one_to_act_for(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -113,7 +114,7 @@ async def test_a_client_of_plain_may_name_itself_as_the_one_to_act_for() -> None
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS[1:])
-async def test_scram_shows_both_sides(mechanism: str) -> None:
+async def test_scram_shows_both_sides(autojump_clock: MockClock, mechanism: str) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker, mechanism)
@@ -130,7 +131,7 @@ async def test_scram_shows_both_sides(mechanism: str) -> None:
     ("name", "password"), [("alice", "other"), ("nobody", "alice secret"), ("a,=b", "x")]
 )
 async def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(
-    mechanism: str, name: str, password: str
+    autojump_clock: MockClock, mechanism: str, name: str, password: str
 ) -> None:
     async with sasl_broker() as broker:
         salts = set()
@@ -164,7 +165,9 @@ async def test_scram_refuses_a_wrong_password_and_an_unknown_user_alike(
         b"n,,n=" + b"a" * 2000 + b",r=x",
     ],
 )
-async def test_scram_refuses_a_first_message_in_one_way(first: bytes) -> None:
+async def test_scram_refuses_a_first_message_in_one_way(
+    autojump_clock: MockClock, first: bytes
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker, "SCRAM-SHA-256")
@@ -174,7 +177,7 @@ async def test_scram_refuses_a_first_message_in_one_way(first: bytes) -> None:
         assert await asker.frame() is None
 
 
-async def test_scram_refuses_to_let_a_user_act_for_another() -> None:
+async def test_scram_refuses_to_let_a_user_act_for_another(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         for acts_for, words in (("eve", AUTHORIZATION_ID), ("alice", "")):
             asker = broker.connect()
@@ -201,7 +204,7 @@ def changed_nonce(kind: str, nonce: str) -> dict[str, Any]:
     ["other", "shortened", "only the client's", "lengthened", "doubled", "bound", "for another"],
 )
 async def test_scram_refuses_a_second_message_that_does_not_follow_the_first(
-    kind: str, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """CVE-2024-56128: the nonce of the second message was not compared."""
     caplog.set_level("INFO")
@@ -221,7 +224,9 @@ async def test_scram_refuses_a_second_message_that_does_not_follow_the_first(
             assert "a fault of librdkafka" in caplog.text
 
 
-async def test_an_unknown_mechanism_is_refused_with_those_that_there_are() -> None:
+async def test_an_unknown_mechanism_is_refused_with_those_that_there_are(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         answer = await handshake(asker, "GSSAPI")
@@ -230,13 +235,13 @@ async def test_an_unknown_mechanism_is_refused_with_those_that_there_are() -> No
         assert await asker.frame() is None
 
 
-async def test_only_scram_is_there_unless_the_setting_says_so() -> None:
+async def test_only_scram_is_there_unless_the_setting_says_so(autojump_clock: MockClock) -> None:
     async with sasl_broker(mechanisms="SCRAM-SHA-256") as broker:
         asker = broker.connect()
         assert (await handshake(asker, "PLAIN")).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
 
 
-async def test_api_versions_may_come_once() -> None:
+async def test_api_versions_may_come_once(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         unknown = bytes.fromhex("0012 0063 00000007 ffff 00")
@@ -250,7 +255,9 @@ async def test_api_versions_may_come_once() -> None:
         assert await asker.ask(API_VERSIONS, 3, VERSIONS) is None
 
 
-async def test_another_request_between_handshake_and_token_is_refused() -> None:
+async def test_another_request_between_handshake_and_token_is_refused(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -274,14 +281,18 @@ async def test_another_request_between_handshake_and_token_is_refused() -> None:
         b"GET / HTTP/1.1\r\n",
     ],
 )
-async def test_anything_else_comes_first_and_has_no_answer(frame: bytes) -> None:
+async def test_anything_else_comes_first_and_has_no_answer(
+    autojump_clock: MockClock, frame: bytes
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         send_frame(asker, frame)
         assert await asker.frame() is None
 
 
-async def test_requests_about_sasl_are_refused_once_the_client_is_known() -> None:
+async def test_requests_about_sasl_are_refused_once_the_client_is_known(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -296,7 +307,9 @@ async def test_requests_about_sasl_are_refused_once_the_client_is_known() -> Non
         assert await asker.ask(METADATA, 9, EVERYTHING) is not None
 
 
-async def test_a_refusal_comes_after_its_delay_and_before_the_end() -> None:
+async def test_a_refusal_comes_after_its_delay_and_before_the_end(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker({"connection.failed.authentication.delay.ms": "300"}) as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -308,7 +321,7 @@ async def test_a_refusal_comes_after_its_delay_and_before_the_end() -> None:
         assert trio.current_time() - answered >= 0.1
 
 
-async def test_the_principal_is_the_user() -> None:
+async def test_the_principal_is_the_user(autojump_clock: MockClock) -> None:
     async with sasl_broker(
         {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

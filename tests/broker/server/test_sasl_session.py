@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from odradek.broker.security.mechanism import ServerExchange
 from odradek.broker.security.plain import Plain
@@ -28,8 +29,6 @@ from tests.broker.server.authenticating import (
 EVERYTHING = MetadataRequest(topics=None)
 REAUTH = {"connections.max.reauth.ms": "20000"}
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 
 async def known(broker: Secured, version: int = 2) -> Asker:
     asker = broker.connect()
@@ -43,7 +42,7 @@ async def served(asker: Asker) -> Any:
     return await asker.ask(METADATA, 9, EVERYTHING)
 
 
-async def test_a_client_that_authenticates_again_is_served_on() -> None:
+async def test_a_client_that_authenticates_again_is_served_on(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         for _ in range(3):
@@ -54,7 +53,7 @@ async def test_a_client_that_authenticates_again_is_served_on() -> None:
             assert await served(asker) is not None
 
 
-async def test_a_session_that_is_over_can_still_be_renewed() -> None:
+async def test_a_session_that_is_over_can_still_be_renewed(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         await trio.sleep(25)
@@ -64,7 +63,9 @@ async def test_a_session_that_is_over_can_still_be_renewed() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2])
-async def test_another_request_after_the_end_has_no_answer(version: int) -> None:
+async def test_another_request_after_the_end_has_no_answer(
+    autojump_clock: MockClock, version: int
+) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker, version)
         await trio.sleep(10)
@@ -73,7 +74,9 @@ async def test_another_request_after_the_end_has_no_answer(version: int) -> None
         assert await served(asker) is None
 
 
-async def test_the_lane_takes_nothing_after_the_end_of_a_session(taken: Counter[bool]) -> None:
+async def test_the_lane_takes_nothing_after_the_end_of_a_session(
+    autojump_clock: MockClock, taken: Counter[bool]
+) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         assert not taken
@@ -85,6 +88,7 @@ async def test_the_lane_takes_nothing_after_the_end_of_a_session(taken: Counter[
 
 
 async def test_the_lane_takes_nothing_while_a_client_authenticates_again(
+    autojump_clock: MockClock,
     taken: Counter[bool],
 ) -> None:
     async with sasl_broker(REAUTH) as broker:
@@ -98,7 +102,7 @@ async def test_the_lane_takes_nothing_while_a_client_authenticates_again(
         assert taken.pop(False)
 
 
-async def test_a_client_cannot_become_another_one() -> None:
+async def test_a_client_cannot_become_another_one(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         await trio.sleep(10)
@@ -111,7 +115,7 @@ async def test_a_client_cannot_become_another_one() -> None:
         assert await asker.frame() is None
 
 
-async def test_a_wrong_password_ends_an_open_session() -> None:
+async def test_a_wrong_password_ends_an_open_session(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         await trio.sleep(10)
@@ -120,7 +124,7 @@ async def test_a_wrong_password_ends_an_open_session() -> None:
         assert await asker.frame() is None
 
 
-async def test_scram_says_that_it_was_authenticated_again() -> None:
+async def test_scram_says_that_it_was_authenticated_again(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = broker.connect()
         await handshake(asker, "SCRAM-SHA-256")
@@ -136,14 +140,16 @@ async def test_scram_says_that_it_was_authenticated_again() -> None:
         )
 
 
-async def test_another_mechanism_has_no_answer() -> None:
+async def test_another_mechanism_has_no_answer(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         await trio.sleep(10)
         assert await handshake(asker, "SCRAM-SHA-256") is None
 
 
-async def test_a_session_may_be_renewed_at_once_but_not_twice_within_a_second() -> None:
+async def test_a_session_may_be_renewed_at_once_but_not_twice_within_a_second(
+    autojump_clock: MockClock,
+) -> None:
     """A real Kafka was asked: `sasl.again_twice_at_once` of the judge."""
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
@@ -155,7 +161,7 @@ async def test_a_session_may_be_renewed_at_once_but_not_twice_within_a_second() 
 
 
 async def test_a_bug_in_a_re_authentication_ends_its_connection_only(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ended the broker."""
 
@@ -174,6 +180,7 @@ async def test_a_bug_in_a_re_authentication_ends_its_connection_only(
 
 
 async def test_a_request_of_a_re_authentication_has_the_bound_of_the_first_one(
+    autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -187,7 +194,7 @@ async def test_a_request_of_a_re_authentication_has_the_bound_of_the_first_one(
 
 @pytest.mark.parametrize("sends_bytes", [False, True])
 async def test_a_re_authentication_has_ten_seconds(
-    sends_bytes: bool, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, sends_bytes: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     async with sasl_broker(REAUTH) as broker:
@@ -205,7 +212,9 @@ async def test_a_re_authentication_has_ten_seconds(
         assert "its re-authentication took too long" in caplog.text
 
 
-async def test_a_password_of_before_is_none_for_a_proof_that_comes_after_its_change() -> None:
+async def test_a_password_of_before_is_none_for_a_proof_that_comes_after_its_change(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = broker.connect()
         await handshake(asker, "SCRAM-SHA-256")
@@ -216,7 +225,7 @@ async def test_a_password_of_before_is_none_for_a_proof_that_comes_after_its_cha
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
-async def test_a_request_that_overtakes_is_not_served() -> None:
+async def test_a_request_that_overtakes_is_not_served(autojump_clock: MockClock) -> None:
     async with sasl_broker(REAUTH) as broker:
         asker = await known(broker)
         await trio.sleep(10)

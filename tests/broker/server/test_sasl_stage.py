@@ -5,6 +5,7 @@ import struct
 import pytest
 import trio
 import trio.testing
+from trio.testing import MockClock
 
 from odradek.broker.security.mechanism import Answer, Challenge, Rejection
 from odradek.broker.security.plain import Plain
@@ -32,10 +33,8 @@ from tests.fakes.net import FakeConnection
 
 INT32_MAX = 2**31 - 1
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
-
-async def test_a_silent_client_has_ten_seconds() -> None:
+async def test_a_silent_client_has_ten_seconds(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         began = trio.current_time()
         asker = broker.connect()
@@ -44,6 +43,7 @@ async def test_a_silent_client_has_ten_seconds() -> None:
 
 
 async def test_bytes_and_requests_do_not_renew_the_time_limit(
+    autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -83,7 +83,9 @@ class NeverDone(SaslDialog):
         return SaslReply()
 
 
-async def test_a_client_that_always_has_a_frame_ready_does_not_keep_the_loop() -> None:
+async def test_a_client_that_always_has_a_frame_ready_does_not_keep_the_loop(
+    autojump_clock: MockClock,
+) -> None:
     dialog = NeverDone()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -94,7 +96,9 @@ async def test_a_client_that_always_has_a_frame_ready_does_not_keep_the_loop() -
     assert dialog.count <= 1
 
 
-async def test_an_api_versions_that_is_refused_can_be_repeated_a_few_times_only() -> None:
+async def test_an_api_versions_that_is_refused_can_be_repeated_a_few_times_only(
+    autojump_clock: MockClock,
+) -> None:
     wrong = ApiVersionsRequest(client_software_name="?", client_software_version="?")
     async with sasl_broker() as broker:
         asker = broker.connect()
@@ -105,7 +109,9 @@ async def test_an_api_versions_that_is_refused_can_be_repeated_a_few_times_only(
 
 
 @pytest.mark.parametrize("length", [INT32_MAX, FRAME_MAX_BYTES + 1, -1, -(2**31), 3, 0])
-async def test_a_length_that_no_frame_has_ends_the_connection(length: int) -> None:
+async def test_a_length_that_no_frame_has_ends_the_connection(
+    autojump_clock: MockClock, length: int
+) -> None:
     async with sasl_broker() as broker:
         began = trio.current_time()
         asker = broker.connect()
@@ -129,7 +135,9 @@ SHORT = struct.pack(">h", 2**15 - 1)
         bytes.fromhex("0012 0003 00000001 ffff 00 0261 0231 01 00 ffffffff07"),  # one tag
     ],
 )
-async def test_a_length_of_two_gigabytes_in_a_field_ends_the_connection(frame: bytes) -> None:
+async def test_a_length_of_two_gigabytes_in_a_field_ends_the_connection(
+    autojump_clock: MockClock, frame: bytes
+) -> None:
     """CVE-2022-34917: memory was allocated for a length that a stranger had sent."""
     async with sasl_broker() as broker:
         asker = broker.connect()
@@ -145,7 +153,9 @@ async def test_a_length_of_two_gigabytes_in_a_field_ends_the_connection(frame: b
         bytes.fromhex("0024 0002 00000001 ffff 00 01 ffffffff07"),
     ],
 )
-async def test_a_length_of_two_gigabytes_of_a_token_ends_the_connection(frame: bytes) -> None:
+async def test_a_length_of_two_gigabytes_of_a_token_ends_the_connection(
+    autojump_clock: MockClock, frame: bytes
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -154,7 +164,7 @@ async def test_a_length_of_two_gigabytes_of_a_token_ends_the_connection(frame: b
 
 
 @pytest.mark.parametrize("length", [INT32_MAX, FRAME_MAX_BYTES + 1, -1])
-async def test_a_bare_token_has_a_bound(length: int) -> None:
+async def test_a_bare_token_has_a_bound(autojump_clock: MockClock, length: int) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker, version=0)
@@ -162,7 +172,9 @@ async def test_a_bare_token_has_a_bound(length: int) -> None:
         assert await asker.frame() is None
 
 
-async def test_lengths_that_are_announced_only_hold_up_no_large_token() -> None:
+async def test_lengths_that_are_announced_only_hold_up_no_large_token(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         for _ in range(MEMORY_BYTES // FRAME_MAX_BYTES):
             greedy = broker.connect()
@@ -176,7 +188,7 @@ async def test_lengths_that_are_announced_only_hold_up_no_large_token() -> None:
 
 
 async def test_silent_clients_displace_nobody_whose_handshake_was_answered(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(handshakes, "PLACES_MAX", 10)
     caplog.set_level("INFO")
@@ -209,7 +221,10 @@ class Expired:
 
 @pytest.mark.parametrize("goes_on", ["answers", "ends", "asks for something else"])
 async def test_the_reason_of_a_refused_token_is_in_the_log_once_whatever_follows(
-    goes_on: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock,
+    goes_on: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(Plain, "begin", lambda plain: Expired())
     caplog.set_level("INFO")
@@ -230,6 +245,7 @@ async def test_the_reason_of_a_refused_token_is_in_the_log_once_whatever_follows
 
 
 async def test_words_of_a_stranger_do_not_part_the_lines_of_the_log(
+    autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As many lines as a stranger likes were written: each had a cause of its own."""
@@ -244,7 +260,7 @@ async def test_words_of_a_stranger_do_not_part_the_lines_of_the_log(
     assert len({each.__dict__["cause"] for each in lines}) == 1
 
 
-async def test_a_large_token_is_read_and_its_memory_given_back() -> None:
+async def test_a_large_token_is_read_and_its_memory_given_back(autojump_clock: MockClock) -> None:
     async with sasl_broker() as broker:
         for _ in range(100):  # together they are more than all may have
             asker = broker.connect()
@@ -253,7 +269,9 @@ async def test_a_large_token_is_read_and_its_memory_given_back() -> None:
             assert answer.error_code == 58
 
 
-async def test_a_second_request_waits_for_the_answer_to_the_first() -> None:
+async def test_a_second_request_waits_for_the_answer_to_the_first(
+    autojump_clock: MockClock,
+) -> None:
     async with sasl_broker() as broker:
         asker = broker.connect()
         await handshake(asker)
@@ -264,7 +282,9 @@ async def test_a_second_request_waits_for_the_answer_to_the_first() -> None:
         assert asker.client.is_closed or asker.client.unread_bytes == 60_000 - 100
 
 
-async def test_tls_on_a_plain_port_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tls_on_a_plain_port_is_one_line(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     async with sasl_broker() as broker:
         asker = broker.connect()
@@ -274,7 +294,9 @@ async def test_tls_on_a_plain_port_is_one_line(caplog: pytest.LogCaptureFixture)
         assert "it begins a TLS handshake, and this port has no TLS" in line
 
 
-async def test_no_token_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_token_is_in_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     async with sasl_broker() as broker:
         for token in (b"\0alice\0hunter2", b"hunter2", b"\0hunter2"):
@@ -285,7 +307,7 @@ async def test_no_token_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
         assert "hunter2" not in caplog.text
 
 
-async def test_an_address_has_so_many_connections() -> None:
+async def test_an_address_has_so_many_connections(autojump_clock: MockClock) -> None:
     settings = {"max.connections.per.ip": "2"}
     async with sasl_broker(settings) as broker:
         first, second = (broker.connect(host="10.0.0.1") for _ in range(2))
