@@ -158,4 +158,4 @@ def test_the_recipe_for_oauth_works_as_it_is_printed(tmp_path: Path) -> None:
             run_sample(
                 tmp_path, port, sample.replace(TOKENS, place).replace("flush(30)", "flush(5)")
             )
-        assert "a token is refused: it is for another audience" in (tmp_path / "log").read_text()
+        assert "its token was refused: it is for another audience" in (tmp_path / "log").read_text()

@@ -81,8 +81,9 @@ class UserAdmin:
         doing = f"deleting the user {user!r}"
         if mechanisms is None:
             found = await _describe(self._cluster, (user,))
+            there = {name for each in found for name in each.mechanisms}
             # Without any, the broker says that there is no such user.
-            mechanisms = [name for each in found for name in each.mechanisms] or MECHANISMS[:1]
+            mechanisms = [name for name in MECHANISMS if name in there] or MECHANISMS[:1]
         for mechanism in _known(mechanisms):
             deletion = ScramCredentialDeletion(name=user, mechanism=NUMBERS[mechanism])
             request = AlterUserScramCredentialsRequest(deletions=(deletion,), upsertions=())

@@ -12,7 +12,7 @@ REQUESTS_MAX: Final = 5_000
 """More in one call are a loop without a pause."""
 LONG_TEXT: Final = "h" * 30_000
 INT64_NAMES: Final = ("offset", "timestamp", "watermark", "producer_id")
-INT8_NAMES: Final = ("operation",)
+INT8_NAMES: Final = ("operation", "mechanism")
 """Whole names, unlike those that follow from a part."""
 INT32_NAMES: Final = ("node", "port", "broker", "partition_index", "leader", "controller")
 

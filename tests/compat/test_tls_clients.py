@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 from kafka import TopicPartition
 
+from tests.cluster.test_network import wait_until
 from tests.compat import aio, confluent, kafka_python
 from tests.secured import Secured, run_secured
 
@@ -110,7 +111,8 @@ def test_a_client_without_a_certificate_is_told_that_it_needs_one(secured: Secur
 
 def test_a_client_without_tls_is_named_in_the_log(secured: Secured) -> None:
     assert errors_of(secured.address) != []
-    assert "to listener SSL closed: it does not speak TLS, as this listener" in secured.broker.log
+    why = "to listener SSL closed: it does not speak TLS, as this listener"
+    wait_until(lambda: why in secured.broker.log)
 
 
 def test_a_client_of_tls_on_a_plain_port_is_named_in_the_log(secured: Secured) -> None:
