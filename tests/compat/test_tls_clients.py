@@ -106,7 +106,8 @@ def test_a_client_without_a_certificate_is_told_that_it_needs_one(secured: Secur
     settings = {"security.protocol": "SSL", "ssl.ca.location": secured.authority.file}
     said = errors_of(secured.address, **settings)
     assert "alert" in said[0], said
-    assert "it shows no certificate, and ssl.client.auth=required" in secured.broker.log
+    why = "it shows no certificate, and ssl.client.auth=required"
+    wait_until(lambda: why in secured.broker.log)
 
 
 def test_a_client_without_tls_is_named_in_the_log(secured: Secured) -> None:
@@ -121,4 +122,5 @@ def test_a_client_of_tls_on_a_plain_port_is_named_in_the_log(secured: Secured) -
     with run_broker() as plain:
         settings = {"security.protocol": "SSL", "ssl.ca.location": secured.authority.file}
         assert errors_of(plain.address, **settings) != []
-        assert "closed: it begins a TLS handshake, and this port has no TLS" in plain.log
+        why = "closed: it begins a TLS handshake, and this port has no TLS"
+        wait_until(lambda: why in plain.log)
