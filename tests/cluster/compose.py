@@ -82,6 +82,7 @@ def _etcd_node(only: Service, name: str, names: list[str]) -> Service:
     words = [
         word.replace("--name=etcd", f"--name={name}").replace("//etcd:", f"//{name}:")
         for word in only.command
+        if not word.startswith("--listen-peer-urls=")
     ]
     cluster = ",".join(f"{other}=http://{other}:2380" for other in names)
     peers = ["--listen-peer-urls=http://0.0.0.0:2380", f"--initial-cluster={cluster}"]
