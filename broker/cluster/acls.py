@@ -17,16 +17,14 @@ from odradek.broker.cluster.acl_keys import (
     read_entries,
     resource_of_key,
 )
-from odradek.broker.cluster.guarded_write import guarded_write
+from odradek.broker.cluster.guarded_write import guarded_write, unchanged_since
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.environment.env import Compare, MetaStore, Unreadable, Versioned
+from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.acls import AclEntry, AclFilter, ResourcePattern
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-ABSENT: Final = 0
-"""The revision of a key that is not there."""
 ENTRIES_MAX: Final = 100_000
 """The number of entries that there may be. Every broker keeps them in memory."""
 VALUE_MAX_BYTES: Final = 256 * 1024
@@ -143,7 +141,7 @@ class ClusterAcls:
                 changed = await change(await _read(found, turns), turns)
                 is_whole = True
                 for some in _writes(changed):
-                    compares = [_unchanged_since(key, found) for key in some]
+                    compares = [unchanged_since(key, found) for key in some]
                     is_written, at = await guarded_write(self._store, compares, some)
                     revision = max(revision, at)
                     is_whole = is_whole and is_written
@@ -173,11 +171,6 @@ def _unreadable(resource: ResourcePattern) -> KafkaError:
         "damaged. They deny everything. Upgrade this broker, or remove the entry that denies ALL "
         "to User:* and add all entries of the pattern anew.",
     )
-
-
-def _unchanged_since(key: str, found: Mapping[str, Versioned]) -> Compare:
-    stored = found.get(key)
-    return Compare(key=key, mod_revision=ABSENT if stored is None else stored.mod_revision)
 
 
 def _writes(changed: Acls) -> Iterator[dict[str, bytes | None]]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
-from odradek.broker.cluster.guarded_write import guarded_write
+from odradek.broker.cluster.guarded_write import guarded_write, unchanged_since
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.quota_keys import (
     QUOTAS,
@@ -19,14 +19,12 @@ from odradek.broker.cluster.quota_keys import (
     read_values,
 )
 from odradek.broker.config.live import LiveConfig
-from odradek.broker.environment.env import Compare, MetaStore, Unreadable, Versioned
+from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
 from odradek.broker.quotas.accounts import QuotaAccounts
 from odradek.broker.quotas.entities import Entity, QuotaTable
 from odradek.protocol.errors import ErrorCode, KafkaError
 
-ABSENT: Final = 0
-"""The revision of a key that is not there."""
 ENTITIES_MAX: Final = 10_000
 """The number of entities with quotas. Every broker keeps them in memory."""
 KEYS_AT_ONCE: Final = 50
@@ -65,7 +63,7 @@ class ClientQuotas:
                 is_whole = True
                 items = iter(writes.items())
                 while some := dict(islice(items, KEYS_AT_ONCE)):
-                    compares = [_unchanged_since(key, found) for key in some]
+                    compares = [unchanged_since(key, found) for key in some]
                     is_written, at = await guarded_write(self._store, compares, some)
                     revision = max(revision, at)
                     is_whole = is_whole and is_written
@@ -115,8 +113,3 @@ class ClientQuotas:
                 "those of defaults.",
             )
         return writes
-
-
-def _unchanged_since(key: str, found: Mapping[str, Versioned]) -> Compare:
-    stored = found.get(key)
-    return Compare(key=key, mod_revision=ABSENT if stored is None else stored.mod_revision)

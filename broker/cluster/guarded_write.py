@@ -22,6 +22,14 @@ from odradek.broker.environment.env import (
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
+ABSENT: Final = 0
+"""The revision of a key that is not there."""
+
+
+def unchanged_since(key: str, found: Mapping[str, Versioned]) -> Compare:
+    """Return the comparison that a key is as it was found, or is still not there."""
+    stored = found.get(key)
+    return Compare(key=key, mod_revision=ABSENT if stored is None else stored.mod_revision)
 
 
 async def guarded_write(

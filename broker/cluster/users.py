@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import trio
 
-from odradek.broker.cluster.guarded_write import guarded_write
+from odradek.broker.cluster.guarded_write import ABSENT, guarded_write, unchanged_since
 from odradek.broker.cluster.metadata import RETRY_SECONDS, ClusterMetadata
 from odradek.broker.cluster.user_keys import (
     CLUSTER_SECRET,
@@ -35,8 +35,6 @@ from odradek.broker.security.scram_users import ScramCredential, ScramMechanism,
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 
-ABSENT: Final = 0
-"""The revision of a key that is not there."""
 USERS_MAX: Final = 100_000
 """The number of users that there may be. Every broker keeps them in memory."""
 KEYS_AT_ONCE: Final = 50
@@ -144,8 +142,7 @@ class ClusterUsers:
                     continue
                 after = _with_change(before, change)
                 puts[key] = pack_credentials(after, later) if after or later else None
-                at = ABSENT if stored is None else stored.mod_revision
-                compares.append(Compare(key=key, mod_revision=at))
+                compares.append(unchanged_since(key, found))
             new = [key for key, value in puts.items() if value and key not in found]
             self._check_number(len(new))
             if puts:
