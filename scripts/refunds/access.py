@@ -4,6 +4,7 @@
     processor    reads them as a member of the group, and writes refunds and audit rows in
                  transactions, with its offsets
     supervisor   sees how far the group is
+    spark        reads the flights and writes refunds and audit rows of its own, in the Spark query
     auditor      reads what was written, and which transactions were decided
 
 The administrator gives them their rights, and makes the topics. Without passwords (`OPEN`) a client
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from odradek.broker.testing import SecuredBroker, run_secured_broker
 from odradek.client.blocking import Acl, Admin
+from odradek.client.types import SPARK_PREFIX_DEFAULT
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from scripts.refunds.processor import (
     GROUP,
@@ -27,13 +29,19 @@ from scripts.refunds.processor import (
     TOPIC_REFUNDS,
     TRANSACTIONAL_IDS,
 )
+from scripts.refunds.query import TOPIC_AUDIT as SPARK_AUDIT
+from scripts.refunds.query import TOPIC_REFUNDS as SPARK_REFUNDS
 
 ADMINISTRATOR: Final = "administrator"
 LOADER: Final = "loader"
 PROCESSOR: Final = "processor"
 SUPERVISOR: Final = "supervisor"
+SPARK: Final = "spark"
 AUDITOR: Final = "auditor"
+USERS: Final = (ADMINISTRATOR, LOADER, PROCESSOR, SUPERVISOR, SPARK, AUDITOR)
 MECHANISM: Final = "SCRAM-SHA-512"
+DECISIONS: Final = f"{SPARK_PREFIX_DEFAULT}-decisions"
+"""The topic that the sink of Spark creates."""
 RIGHTS: Final = (
     Acl("topic", TOPIC_IN, f"User:{LOADER}", "write"),
     Acl("topic", TOPIC_IN, f"User:{PROCESSOR}", "read"),
@@ -43,11 +51,25 @@ RIGHTS: Final = (
     Acl("transactional_id", TRANSACTIONAL_IDS, f"User:{PROCESSOR}", "write", pattern="prefixed"),
     Acl("topic", TOPIC_IN, f"User:{SUPERVISOR}", "describe"),
     Acl("group", GROUP, f"User:{SUPERVISOR}", "describe"),
+    Acl("topic", TOPIC_IN, f"User:{SPARK}", "read"),
+    *(Acl("topic", topic, f"User:{SPARK}", "write") for topic in (SPARK_REFUNDS, SPARK_AUDIT)),
+    *(Acl("topic", DECISIONS, f"User:{SPARK}", right) for right in ("create", "read", "write")),
+    Acl("group", f"{SPARK_PREFIX_DEFAULT}.", f"User:{SPARK}", "read", pattern="prefixed"),
+    Acl(
+        "transactional_id",
+        f"{{{SPARK_PREFIX_DEFAULT}.",
+        f"User:{SPARK}",
+        "write",
+        pattern="prefixed",
+    ),
     Acl("topic", TOPIC_IN, f"User:{AUDITOR}", "describe"),
     Acl("group", GROUP, f"User:{AUDITOR}", "describe"),
     *(
         Acl("topic", topic, f"User:{AUDITOR}", "read")
-        for topic in (TOPIC_REFUNDS, TOPIC_AUDIT, TRANSACTION_STATE_TOPIC)
+        for topic in (
+            *(TOPIC_REFUNDS, TOPIC_AUDIT, SPARK_REFUNDS, SPARK_AUDIT),
+            TRANSACTION_STATE_TOPIC,
+        )
     ),
 )
 """The entries that the users need. READ and WRITE have DESCRIBE with them."""
@@ -92,9 +114,7 @@ def run_secured(
     place: Path, config: Mapping[str, str]
 ) -> Iterator[tuple[SecuredBroker, SecuredAccess]]:
     """Run a broker with SCRAM over TLS, whose users have no rights yet but the administrator."""
-    users = {
-        name: token_urlsafe(16) for name in (ADMINISTRATOR, LOADER, PROCESSOR, SUPERVISOR, AUDITOR)
-    }
+    users = {name: token_urlsafe(16) for name in USERS}
     with run_secured_broker(
         users,
         super_users=[ADMINISTRATOR],

@@ -4,8 +4,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from scripts.refunds.load import load
 from scripts.refunds.processes import (
     GROUP_SETTINGS,
     SHORTEST_SESSION_MS,
+    RunningBroker,
     run_broker,
 )
 from scripts.refunds.processor import (
@@ -154,6 +155,7 @@ def run_spark(
     flights: int,
     place: Path,
     kinds: spark_part.Kinds = spark_part.ON_ONE_NODE,
+    access: Access = OPEN,
 ) -> tuple[Counter[str], list[str]]:
     console.print("the same as a Spark query, under fire")
     counts, torn = spark_part.run(
@@ -165,8 +167,10 @@ def run_spark(
         place=place,
         say=lambda text: console.print(f"  [dim]{text}[/]"),
         kinds=kinds,
+        access=access,
     )
-    return counts + transactions_of(bootstrap, spark_part.TRANSACTIONAL_IDS), torn
+    ids, options = spark_part.TRANSACTIONAL_IDS, access.options(AUDITOR)
+    return counts + transactions_of(bootstrap, ids, options), torn
 
 
 def table_of(rows: list[tuple[str, Verdict, Counter[str], float]]) -> Table:
@@ -260,14 +264,30 @@ def _exit(console: Console, faults: list[str]) -> None:
     sys.exit(1 if faults else 0)
 
 
-def run_on_one_node(console: Console, plan: Plan, *, quick: bool, with_spark: bool) -> None:
+@contextmanager
+def one_node(place: Path, *, secure: bool) -> Iterator[tuple[RunningBroker, Access]]:
+    """Run the broker. A secured one has users who may do no more than they do."""
+    if secure:
+        with run_secured(place, GROUP_SETTINGS) as (broker, access):
+            yield broker, access
+    else:
+        with run_broker(data_dir=place / "data", config=GROUP_SETTINGS) as broker:
+            yield broker, OPEN
+
+
+def run_on_one_node(
+    console: Console, plan: Plan, *, quick: bool, with_spark: bool, secure: bool
+) -> None:
     """Run both parts on a broker that is killed, and exit with their verdict."""
     started = time.monotonic()
-    with run_broker(data_dir=plan.place / "data", config=GROUP_SETTINGS) as broker:
-        console.print(f"broker on {broker.address}, seed {plan.seed}, logs in {plan.place}")
-        create_topics(broker.address)
+    with one_node(plan.place, secure=secure) as (broker, access):
+        how = " with SCRAM over TLS" if secure else ""
+        console.print(f"broker on {broker.address}{how}, seed {plan.seed}, logs in {plan.place}")
+        create_topics(broker.address, access=access)
+        if secure:
+            give_rights(broker.address, access)
         began = time.monotonic()
-        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan)
+        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan, access)
         columns = [("application", verdict, counts, time.monotonic() - began)]
         faults = list(verdict.faults)
         if with_spark:
@@ -280,28 +300,17 @@ def run_on_one_node(console: Console, plan: Plan, *, quick: bool, with_spark: bo
                 quick=quick,
                 flights=plan.flights,
                 place=plan.place,
+                access=access,
             )
             seconds = time.monotonic() - began
             console.print("verifying with pandas, from the source data")
-            verdict = verify(broker.address, *spark_part.TOPICS, plan.limit)
+            options = access.options(AUDITOR)
+            verdict = verify(broker.address, *spark_part.TOPICS, plan.limit, options)
             columns.append(("Spark", verdict, spark_counts, seconds))
             faults += [*verdict.faults, *torn]
     console.print(table_of(columns))
     console.print(f"{plan.flights:,} departures, {time.monotonic() - started:.0f} s in all")
     _exit(console, faults)
-
-
-def run_on_secured(console: Console, plan: Plan) -> None:
-    """Run the application with users that may do no more than they do, and exit."""
-    started = time.monotonic()
-    with run_secured(plan.place, GROUP_SETTINGS) as (broker, access):
-        console.print(f"broker on {broker.address} with SCRAM over TLS, seed {plan.seed}")
-        create_topics(broker.address, access=access)
-        give_rights(broker.address, access)
-        verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan, access)
-        seconds = time.monotonic() - started
-    console.print(table_of([("application", verdict, counts, seconds)]))
-    _exit(console, list(verdict.faults))
 
 
 def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: bool) -> None:
@@ -326,7 +335,7 @@ def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: boo
 @click.option("--cluster", is_flag=True, help="On three brokers that are killed by their roles.")
 @click.option("--bootstrap", help="On these brokers, which are spared; its topics are made anew.")
 @click.option("--no-spark", is_flag=True, help="The application only.")
-@click.option("--secure", is_flag=True, help="The application, with SCRAM over TLS and few rights.")
+@click.option("--secure", is_flag=True, help="With SCRAM over TLS, and users of few rights.")
 @click.option("--inside", type=(str, int, int), hidden=True)
 def main(
     quick: bool,
@@ -340,6 +349,8 @@ def main(
 ) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
     console = Console()
+    if secure and (cluster or bootstrap):
+        raise click.UsageError("--secure starts a broker: leave --cluster and --bootstrap out.")
     with ExitStack() as stack:
         place = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
         place.mkdir(parents=True, exist_ok=True)
@@ -355,12 +366,11 @@ def main(
             run_in_network(console, inside, plan)
         elif bootstrap is not None:
             run_on_given(console, bootstrap, plan)
-        elif secure:
-            run_on_secured(console, plan)
         elif cluster:
             run_on_cluster(console, plan, quick=quick, with_spark=not no_spark)
         else:
-            run_on_one_node(console, plan, quick=quick, with_spark=not no_spark)
+            with_spark = not no_spark
+            run_on_one_node(console, plan, quick=quick, with_spark=with_spark, secure=secure)
 
 
 if __name__ == "__main__":

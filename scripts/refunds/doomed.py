@@ -24,7 +24,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,7 +44,7 @@ from odradek.client.spark.options import write_options
 from odradek.client.spark.source import OdradekSource
 from odradek.client.spark.task_writer import TaskWriter
 from odradek.client.spark.writer import StreamWriter
-from scripts.refunds.query import session, start
+from scripts.refunds.query import security_of, session, start
 from scripts.refunds.standalone import executor_of
 
 STRIKES: Final = "ODRADEK_DEMO_STRIKES"
@@ -151,10 +151,24 @@ def jvm_pid(spark: SparkSession) -> int:
     return int(gateway.proc.pid)
 
 
-def run(spark: SparkSession, bootstrap: str, checkpoint: str, per_batch: int) -> None:
+def run(
+    spark: SparkSession,
+    bootstrap: str,
+    checkpoint: str,
+    per_batch: int,
+    security: Mapping[str, str],
+) -> None:
     """Run the query to its end. If only its worker died, start it again in the same Spark."""
     for _ in range(RESTARTS_MAX):
-        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, sink="doomed", inline=0)
+        query = start(
+            spark,
+            bootstrap,
+            checkpoint,
+            per_batch=per_batch,
+            sink="doomed",
+            inline=0,
+            security=security,
+        )
         try:
             watch(query)
             return
@@ -181,12 +195,13 @@ def watch(query: StreamingQuery) -> None:
 @click.option("--checkpoint", required=True)
 @click.option("--per-batch", type=int, required=True)
 @click.option("--master", required=True)
-def main(bootstrap: str, checkpoint: str, per_batch: int, master: str) -> None:
+@click.option("--command-config", "file", type=click.Path(path_type=Path))
+def main(bootstrap: str, checkpoint: str, per_batch: int, master: str, file: Path | None) -> None:
     use_java()
     with session("refunds, doomed", master) as spark:
         (Path(os.environ[STRIKES]) / JVM_PID).write_text(str(jvm_pid(spark)))
         spark.dataSource.register(DoomedSource)
-        run(spark, bootstrap, checkpoint, per_batch)
+        run(spark, bootstrap, checkpoint, per_batch, security_of(file))
 
 
 if __name__ == "__main__":

@@ -2,15 +2,24 @@
 
     python -m scripts.refunds.query --checkpoint some/folder
 
+At a secured broker `--command-config FILE` has Kafka's client settings, which are options of the
+source and of the sink. So no argument and no setting of Spark has a password.
+
 The `topic` column of a row names its topic, so one query writes both topics. The rows of a
 micro-batch become visible together or not at all.
 """
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from odradek.protocol.properties import properties
 from scripts.refunds.processor import TOPIC_IN
 
 TOPIC_REFUNDS = "spark-refunds-emitted"
@@ -19,6 +28,14 @@ FLIGHT = (
     "year INT, month INT, day INT, dep_time INT, carrier STRING, flight INT, origin STRING, "
     "dest STRING, distance INT"
 )
+NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def security_of(file: Path | None) -> Mapping[str, str]:
+    """Return the options of source and sink that a file of Kafka's client settings gives."""
+    if file is None:
+        return NO_OPTIONS
+    return {f"kafka.{each.name}": each.value for each in properties(file.read_text())}
 
 
 def refunds_of(departures: DataFrame) -> DataFrame:
@@ -51,6 +68,7 @@ def start(
     per_batch: int,
     sink: str = "odradek",
     inline: int = 1 << 20,
+    security: Mapping[str, str] = NO_OPTIONS,
 ) -> StreamingQuery:
     """Start a query that reads all present flights, `per_batch` at a time, and then ends.
 
@@ -58,6 +76,7 @@ def start(
     """
     departures = (
         spark.readStream.format("odradek")
+        .options(**security)
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", TOPIC_IN)
         .option("startingOffsets", "earliest")
@@ -67,6 +86,7 @@ def start(
     return (
         refunds_of(departures)
         .writeStream.format(sink)
+        .options(**security)
         .option("kafka.bootstrap.servers", bootstrap)
         .option("inline.max.bytes", inline)
         .option("checkpointLocation", checkpoint)
@@ -92,10 +112,12 @@ def session(name: str, master: str = "local[2]") -> SparkSession:
 @click.option("--bootstrap", default="127.0.0.1:9092", show_default=True)
 @click.option("--checkpoint", required=True, help="Spark's folder for this query.")
 @click.option("--per-batch", default=40_000, show_default=True)
-def main(bootstrap: str, checkpoint: str, per_batch: int) -> None:
+@click.option("--command-config", "file", type=click.Path(path_type=Path))
+def main(bootstrap: str, checkpoint: str, per_batch: int, file: Path | None) -> None:
     """Refund the cancelled flights, batch by batch."""
     with session("refunds") as spark:
-        start(spark, bootstrap, checkpoint, per_batch=per_batch).awaitTermination()
+        query = start(spark, bootstrap, checkpoint, per_batch=per_batch, security=security_of(file))
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

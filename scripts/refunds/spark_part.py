@@ -8,11 +8,12 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
+from scripts.refunds.access import AUDITOR, OPEN, SPARK, Access
 from scripts.refunds.besieged import Say
 from scripts.refunds.doomed import STRIKES, STRUCK
 from scripts.refunds.query import TOPIC_AUDIT, TOPIC_REFUNDS
@@ -82,9 +83,11 @@ def run(
     place: Path,
     say: Say,
     kinds: Kinds = ON_ONE_NODE,
+    access: Access = OPEN,
 ) -> tuple[Counter[str], list[str]]:
     """Run the query to its end, after every kill. Return the kills, counted, and what is wrong.
 
+    The query is the user spark, and its readers are the auditor.
     `restarting` is given the folder of the strikes, and starts killed brokers again.
     """
     folder = place / "strikes"
@@ -99,19 +102,20 @@ def run(
     with (
         SparkCluster(place, environment) as cluster,
         restarting(folder),
-        Witness(bootstrap, TOPIC_AUDIT) as witness,
+        Witness(bootstrap, TOPIC_AUDIT, access.options(AUDITOR)) as witness,
     ):
         for _ in range(len(planned) + SPARE_STARTS):
-            if run_once(bootstrap, cluster, environment, place, per_batch, reporter) == 0:
+            words = ("--bootstrap", bootstrap, *access.words(SPARK))
+            if run_once(words, cluster, environment, place, per_batch, reporter) == 0:
                 break
         else:
             raise SystemExit(f"demo: the query does not get through: see {place / 'spark.log'}")
-        wait_until_decided(bootstrap, TOPIC_AUDIT)
+        wait_until_decided(bootstrap, TOPIC_AUDIT, options=access.options(AUDITOR))
     if len(reporter.struck) < len(planned):
         raise SystemExit(f"demo: planned {planned}, struck only {reporter.struck}")
     counts = counted(reporter.struck)
     counts["looks of a reader at what is visible"] = witness.looks
-    records = read_all(bootstrap, TOPIC_AUDIT, "read_committed")
+    records = read_all(bootstrap, TOPIC_AUDIT, "read_committed", access.options(AUDITOR))
     return counts, witness.torn(records, place / "checkpoint")
 
 
@@ -138,7 +142,7 @@ class Reporter:
 
 
 def run_once(
-    bootstrap: str,
+    words: Sequence[str],
     cluster: SparkCluster,
     environment: dict[str, str],
     place: Path,
@@ -149,7 +153,7 @@ def run_once(
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "scripts.refunds.doomed"),
-                *("--bootstrap", bootstrap, "--per-batch", str(per_batch)),
+                *(*words, "--per-batch", str(per_batch)),
                 *("--checkpoint", str(place / "checkpoint"), "--master", cluster.url),
             ],
             stdout=subprocess.PIPE,

@@ -10,12 +10,14 @@ partition, or not at all.
 import json
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from odradek.client.blocking import Consumer, OdradekError
 from odradek.client.types import ConsumerRecord, TopicPartition
+from scripts.refunds.load import NO_OPTIONS
 from scripts.refunds.processor import TOPIC_IN
 
 PAUSE_S: Final = 0.003
@@ -29,8 +31,9 @@ Place = tuple[int, int]
 class Witness:
     """A thread that notes each last stable offset of a topic, from entry to exit."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, options: Mapping[str, Any] = NO_OPTIONS) -> None:
         self._bootstrap = bootstrap
+        self._options = options
         self._topic = topic
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="witness")
@@ -59,7 +62,7 @@ class Witness:
                 self._is_over.wait(PAUSE_S)
 
     def _look_until_it_fails(self) -> None:
-        with Consumer(self._bootstrap, max_block_ms=ANSWER_MS) as consumer:
+        with Consumer(self._bootstrap, max_block_ms=ANSWER_MS, **self._options) as consumer:
             partitions = [
                 TopicPartition(self._topic, number)
                 for number in consumer.partitions_for(self._topic)
