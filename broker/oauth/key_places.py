@@ -60,7 +60,7 @@ class KeyFile:
     def content(self) -> bytes:
         """Return what the file has now. Raises `CannotRead`."""
         try:
-            if not Path(self._path).is_file():  # a pipe or a terminal would hold the loop
+            if not Path(self._path).is_file():  # a pipe or a terminal may never end
                 raise CannotRead("there is no such file")
             if Path(self._path).stat().st_size > CONTENT_MAX_BYTES:
                 raise CannotRead(f"it is longer than {CONTENT_MAX_BYTES} bytes")
@@ -69,15 +69,20 @@ class KeyFile:
             raise CannotRead(str(error.strerror or error)) from None
 
     async def read(self) -> bytes:
-        return self.content()
+        # In a thread, which a disk that stands still keeps: the loop goes on.
+        return await trio.to_thread.run_sync(self.content, abandon_on_cancel=True)
 
 
 class KeyServer:
     """A token server that publishes its keys."""
 
     def __init__(self, url: str, authorities: str) -> None:
-        """`authorities` is a file with certificates, or empty. Raises `ConfigError`."""
+        """`authorities` is a file with certificates, or empty. Raises `ConfigError`.
+
+        It is read at each reading of the keys, so it may be replaced.
+        """
         self._url = url
+        self._authorities = authorities
         with imports_of(EXTRA, "sasl.oauthbearer.jwks.endpoint.url"):
             import httpx2
         try:
@@ -86,28 +91,37 @@ class KeyServer:
             raise ConfigError(
                 f"sasl.oauthbearer.jwks.endpoint.url is {url}, which is no address: {error}."
             ) from None
-        self._tls = ssl.create_default_context()
-        if authorities:
-            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            try:
-                self._tls.load_verify_locations(authorities)
-            except OSError as error:  # ssl.SSLError is one
-                raise ConfigError(
-                    f"sasl.oauthbearer.jwks.endpoint.tls.ca cannot be read ({authorities}): "
-                    f"{error.strerror or error}."
-                ) from None
+        try:
+            self._tls()
+        except CannotRead as error:
+            raise ConfigError(f"{error}.") from None
 
     def __str__(self) -> str:
         return self._url
+
+    def _tls(self) -> ssl.SSLContext:
+        """Return the context for a connection. Raises `CannotRead`."""
+        if not self._authorities:
+            return ssl.create_default_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(self._authorities)
+        except OSError as error:  # ssl.SSLError is one
+            raise CannotRead(
+                f"sasl.oauthbearer.jwks.endpoint.tls.ca cannot be read ({self._authorities}): "
+                f"{error.strerror or error}"
+            ) from None
+        return context
 
     async def read(self) -> bytes:
         import httpx2
 
         # Bytes as they are sent: a body that is unpacked may be a thousand times as long.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        tls = await trio.to_thread.run_sync(self._tls, abandon_on_cancel=True)
         try:
             request = httpx2.Request("GET", self._url, headers=headers)
-            transport = httpx2.AsyncHTTPTransport(verify=self._tls, trust_env=False)
+            transport = httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
             async with transport, _exchange(transport, request) as (answer, pieces):
                 if answer.is_redirect:
                     raise CannotRead(

@@ -1,10 +1,13 @@
 """Keys over https and from a file: no redirect, and no more bytes than there may be."""
 
 import gzip
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.oauth.key_places import (
@@ -94,6 +97,45 @@ async def test_a_file_is_read_by_its_url(tmp_path: Path) -> None:
         assert isinstance(place, KeyFile)
         assert await place.read() == path.read_bytes()
         assert str(place) == str(path)
+
+
+async def test_a_disk_that_stands_still_holds_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = threading.Event()
+
+    def content(_file: KeyFile) -> bytes:
+        assert may_go_on.wait(60), "the loop was held"
+        return b"late"
+
+    monkeypatch.setattr(KeyFile, "content", content)
+    place = KeyFile((tmp_path / "keys").as_uri())
+    with trio.move_on_after(0) as scope:
+        await place.read()
+    assert scope.cancelled_caught, "the time limit of a reading counts"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(place.read)
+        await trio.testing.wait_all_tasks_blocked()
+        may_go_on.set()
+
+
+async def test_the_authorities_of_a_token_server_are_read_with_its_keys(
+    server: RunningTokenServer, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "authorities"
+    authorities.write_text(content(Authority(tmp_path, "other").file))
+    place = place_of(server.keys_url, str(authorities))
+    with pytest.raises(CannotRead, match="certificate verify failed"):
+        await place.read()
+    authorities.write_text(content(server.authorities))
+    assert await place.read() == server.tokens.jwks()
+    authorities.write_text("no certificate")
+    with pytest.raises(CannotRead, match=r"jwks\.endpoint\.tls\.ca cannot be read"):
+        await place.read()
+
+
+def content(file: str) -> str:
+    return Path(file).read_text()
 
 
 async def test_what_is_no_file_of_keys_has_a_reason(tmp_path: Path) -> None:
