@@ -165,7 +165,7 @@ async def _backup_points(env: Env, directory: str, partitions: Partitions) -> Ba
 def _settings(config: BrokerConfig, metadata: ClusterMetadata, address: Address) -> LiveConfig:
     settings = LiveConfig(config)
     settings.take(metadata.image.broker_configs)
-    _follow_certificates(settings, address)
+    _follow_files(settings, address)
     settings.log_overruled()
     return settings
 
@@ -269,12 +269,16 @@ async def _open_logs(
         raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
 
 
-def _follow_certificates(settings: LiveConfig, address: Address) -> None:
-    """Pass changed certificates on to the listeners, which check them before they are kept."""
+def _follow_files(settings: LiveConfig, address: Address) -> None:
+    """Pass changed certificates and users on to the listeners, which check them before."""
     for tls in address.tls.values():
         settings.check_with(tls.check)
         settings.call_with_each(tls.follow)
         settings.renew_with(tls.renew)
+    for sasl in address.sasl.values():
+        settings.check_with(sasl.users_file.check)
+        settings.call_with_each(sasl.users_file.follow)
+        settings.renew_with(sasl.users_file.renew)
 
 
 def _follow_settings(core: Core, server: Server) -> None:

@@ -1,7 +1,9 @@
 """A broker as an operating system process: directory, lock, signals, log, and the start-up line."""
 
 import contextlib
+import errno
 import logging
+import os
 import random
 import shutil
 import signal
@@ -20,7 +22,7 @@ from odradek.broker.cluster.session import NodeIdTaken
 from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore, check_not_kafkas
 from odradek.broker.config.addresses import Listener, printed
 from odradek.broker.config.broker import BrokerConfig
-from odradek.broker.config.sasl import OAUTHBEARER
+from odradek.broker.config.sasl import OAUTHBEARER, PLAIN
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.environment import allocator, collector
@@ -151,10 +153,14 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
         )
     from odradek.broker.config.sasl_listeners import sasl_of
 
-    def read(path: str) -> str:
-        return Path(path).read_text(encoding="utf-8")
+    return {name: sasl_of(config, name, _read_text) for name in with_sasl}
 
-    return {name: sasl_of(config, name, read) for name in with_sasl}
+
+def _read_text(path: str) -> str:
+    """Return the text of a file. Raises OSError and UnicodeDecodeError."""
+    if os.path.exists(path) and not os.path.isfile(path):  # a second read of a pipe never ends
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return Path(path).read_text(encoding="utf-8")
 
 
 def _oauth_of(
@@ -241,6 +247,8 @@ async def _main(
             for oauth in address.oauth.values():
                 nursery.start_soon(oauth.run)
                 renewals.append(oauth.renew)
+            with_plain = [each for each in address.sasl.values() if PLAIN in each.mechanisms]
+            renewals.extend(each.users_file.reload for each in with_plain)
             await nursery.start(_wait_for_signal, stop, has_started, starting, renewals)
             nursery.start_soon(log_lines.run)
             nursery.start_soon(_import_the_rest, has_started)

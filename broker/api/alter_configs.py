@@ -174,11 +174,11 @@ async def _alter(
             check_is_here(name, core.config.node_id)
             name = str(core.config.node_id)
         alter = broker_alteration(name, changes, replaces=replaces)
-        has_certificates = any(live_setting_of(change.name) for change in changes)
-        if has_certificates:
+        has_files = any(live_setting_of(change.name) for change in changes)
+        if has_files:
             alter = _after_check(core.settings, alter)
         await core.broker_configs.alter(name, alter, validate_only=validate_only)
-        if has_certificates and not validate_only:
+        if has_files and not validate_only:
             core.settings.renew()
     elif resource.resource_type == ResourceType.TOPIC:
         if not name:
@@ -202,7 +202,7 @@ async def _alter(
 
 
 def _after_check(settings: LiveConfig, alter: Alter) -> Alter:
-    """Return `alter`, which then raises KafkaError for certificates that cannot be used."""
+    """Return `alter`, which then raises KafkaError for files that cannot be used."""
 
     def checked(configs: Mapping[str, str]) -> dict[str, str]:
         changed = alter(configs)

@@ -281,13 +281,13 @@ def _check_broker_configs(broker: str, configs: Mapping[str, str], named: Iterab
 
 
 def _check_of_listeners(broker: str, given: Iterable[str]) -> None:
-    """Raise KafkaError for certificates of all listeners, or of the listeners of all brokers."""
+    """Raise KafkaError for files of all listeners, or of the listeners of all brokers."""
     for name in given:
         if broker == ALL_BROKERS and live_setting_of(name) is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 f"Cannot update these configs at default cluster level: [{name}]. Each broker has "
-                "a certificate of its own: change it for one broker.",
+                "files of its own: change it for one broker.",
             )
         if name in OF_LISTENERS:
             raise KafkaError(

@@ -41,7 +41,7 @@ class SaslSettings(OAuthSettings):
         ours=True,
         about=(
             "A file with users of PLAIN, whose lines `odradek user hash` makes: it has no "
-            "passwords, but what scrypt makes of them. It is read at the start."
+            "passwords, but what scrypt makes of them. It is read at the start and at SIGHUP."
         ),
     )
     connections_max_reauth_ms: int = int64(

@@ -1,13 +1,13 @@
 """The settings of SASL of one listener, checked: mechanisms, users of PLAIN, sessions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
 from odradek.broker.config.sasl import MECHANISMS, OAUTHBEARER, PLAIN
 from odradek.broker.config.settings import ConfigError, shortened
 from odradek.broker.config.tls import TlsSettings, own_name
-from odradek.broker.security.plain import SCRYPT, PasswordHash, parse_hash
+from odradek.broker.config.users_file import SETTING, ReadText, UsersFile
 from odradek.late import dataclass
 from odradek.protocol.jaas import (
     OAUTHBEARER_MODULE,
@@ -27,9 +27,6 @@ MODULES: Final = {
 }
 """The only modules that a line of JAAS may name. They stand for what is built in."""
 
-ReadText = Callable[[str], str]
-"""Returns the text of a file. Raises OSError."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslOfListener:
@@ -40,7 +37,7 @@ class SaslOfListener:
     """In the order of the setting, which is that of the answer to SaslHandshake."""
     passwords: Mapping[str, str] = field(repr=False)
     """The users of PLAIN."""
-    hashes: Mapping[str, PasswordHash] | None = field(repr=False)
+    users_file: UsersFile
     """Those of a file, if there is one."""
     session_ms: Mapping[str, int]
     """How long a session of each mechanism lasts; 0 is for ever."""
@@ -76,17 +73,17 @@ def sasl_of(settings: TlsSettings, listener: str, read: ReadText) -> SaslOfListe
                     "none here: tokens are checked by the settings sasl.oauthbearer.*.",
                 )
             )
-    hashes = _hashes(settings, listener, read)
-    if PLAIN in mechanisms and not passwords and hashes is None:
+    users_file = UsersFile(listener, settings, read)
+    if PLAIN in mechanisms and not passwords and users_file.hashes is None:
         raise ConfigError(
             f"Listener {listener} has the mechanism PLAIN and no users: give "
-            f"{own_name(listener, f'plain.{JAAS}')}, or sasl.plain.users.file."
+            f"{own_name(listener, f'plain.{JAAS}')}, or {SETTING}."
         )
     return SaslOfListener(
         name=listener,
         mechanisms=mechanisms,
         passwords=passwords,
-        hashes=hashes,
+        users_file=users_file,
         session_ms={
             each: int(settings.of_mechanism(listener, each, "connections.max.reauth.ms"))
             for each in mechanisms
@@ -130,33 +127,3 @@ def _jaas(settings: TlsSettings, listener: str, mechanism: str) -> Mapping[str, 
             )
         )
     return line.options
-
-
-def _hashes(
-    settings: TlsSettings, listener: str, read: ReadText
-) -> Mapping[str, PasswordHash] | None:
-    """Return the users of the file of PLAIN; None without a file. Raises `ConfigError`."""
-    setting = "sasl.plain.users.file"
-    path = str(settings.of_listener(listener, setting))
-    if not path:
-        return None
-    name = settings.name_given(listener, setting)
-    try:
-        text = read(path)
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigError(
-            settings.blamed(name, f"{name} is {path}, which cannot be read: {why}.")
-        ) from None
-    users: dict[str, PasswordHash] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        user, found, rest = line.strip().partition(f":{SCRYPT}")
-        try:
-            if not user or not found or user in users:
-                raise ValueError("it is not NAME:HASH, or its name stands twice")
-            users[user] = parse_hash(SCRYPT + rest)
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: {error}.") from None
-    return users

@@ -135,10 +135,11 @@ LIVE: Final = frozenset(
         *("ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password"),
         *("ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"),
         *("ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password"),
-        "ssl.truststore.certificates",
+        *("ssl.truststore.certificates", "sasl.plain.users.file"),
     }
 )
-"""The settings of one listener that can be changed while the broker runs, as in Kafka."""
+"""The settings of one listener that can be changed while the broker runs: those of Kafka, and the
+users of PLAIN."""
 
 
 def live_setting_of(name: str) -> str | None:

@@ -109,11 +109,20 @@ class Plain:
     ) -> None:
         """`hashes` is None if there is no file with hashes. `key` is a secret of the process."""
         self._passwords = passwords
-        self._hashes = hashes
-        self._cost = max((each.cost for each in (hashes or {}).values()), default=COST)
-        """Each attempt takes as long as one for the most costly hash."""
-        self._nobody = replace(NO_HASH, cost=self._cost)
         self._remembered = RememberedPasswords(key)
+        self.use(hashes)
+
+    def use(self, hashes: Mapping[str, PasswordHash] | None) -> None:
+        """Use other hashes from now on: the file has changed."""
+        self._hashes = hashes
+        self.cost = max((each.cost for each in (hashes or {}).values()), default=COST)
+        """Each attempt takes as long as one for the most costly hash."""
+        self._nobody = replace(NO_HASH, cost=self.cost)
+
+    def _is_kept(self, name: str, kept: PasswordHash) -> bool:
+        """Return True if the file has this hash of a user still."""
+        # plant a password of before the file has changed is still right
+        return self._hashes is not None and self._hashes.get(name) == kept
 
     def begin(self) -> ServerExchange:
         return _PlainExchange(self)
@@ -123,13 +132,15 @@ class Plain:
         is_right = _is_same(self._passwords.get(name, ""), password) and name in self._passwords
         if self._hashes is None:
             return _plain_result(name, acts_for, is_right)
-        kept = self._hashes.get(name, self._nobody)
+        kept, cost = self._hashes.get(name, self._nobody), self.cost
 
+        # A password waits for its turn. If the file changes meanwhile, the old hash opens nothing.
         def compare() -> Success | Rejection:
-            return _plain_result(name, acts_for, kept.is_of(password, self._cost) or is_right)
+            is_same = kept.is_of(password, cost) and self._is_kept(name, kept)
+            return _plain_result(name, acts_for, is_same or is_right)
 
         def known() -> Success | Rejection | None:
-            is_known = self._remembered.has(name, password, str(kept))
+            is_known = self._is_kept(name, kept) and self._remembered.has(name, password, str(kept))
             return _plain_result(name, acts_for, is_right=True) if is_known else None
 
         def note(result: Success | Rejection) -> None:

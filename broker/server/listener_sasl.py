@@ -96,7 +96,9 @@ def mechanisms_of(
 
     def mechanism(name: str) -> Mechanism:
         if name == PLAIN:
-            return Plain(settings.passwords, settings.hashes, key=users.new_key())
+            plain = Plain(settings.passwords, key=users.new_key())
+            settings.users_file.call_with_each(plain.use)
+            return plain
         if name == OAUTHBEARER:
             return oauth()
         return Scram(name, users=current_users, secret=lambda: users.secret, nonce=users.new_nonce)

@@ -285,7 +285,7 @@ def test_a_certificate_changes_by_a_request_which_a_broken_one_refuses(tmp_path:
                 with pytest.raises(Refused) as refused:
                     admin.alter_broker_configs(1, broken)
                 assert sentence in str(refused.value)
-            with pytest.raises(Refused, match="Each broker has a certificate of its own"):
+            with pytest.raises(Refused, match="Each broker has files of its own"):
                 admin.alter_cluster_configs({name: other.both_file})
             # The same file again: its content has changed.
             Path(renewed.both_file).write_text(other.key_pem + other.certificate_pem)

@@ -19,6 +19,16 @@ AUTHENTICATION_BUGS: Final = (
         tests=(f"{DIALOG}what_plain_refuses",),
     ),
     Planted(
+        bug="a password of before the file has changed is still right",
+        where="Plain._is_kept",
+        old="self._hashes is not None and self._hashes.get(name) == kept",
+        new="True",
+        tests=(
+            "tests/broker/config/test_users_file.py::"
+            "test_a_password_that_waited_while_the_file_changed_is_that_of_no_user_any_more",
+        ),
+    ),
+    Planted(
         bug="the name to act for is ignored in OAUTHBEARER",
         where="_OAuthExchange._check",
         old='if first.authorization_id not in ("", verified.name):',

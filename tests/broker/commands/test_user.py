@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,9 @@ from odradek.client import Admin as TrioAdmin
 from odradek.client.aio import Admin as AioAdmin
 from odradek.client.blocking import Admin, AuthenticationFailed, Refused, ScramUser
 from odradek.protocol.errors import ErrorCode
+from tests.broker.test_hangup import Service
 from tests.client.live import Run, name_of
+from tests.cluster.test_network import wait_until
 
 pytestmark = pytest.mark.slow
 PASSWORD: Final = "secret, of ü"
@@ -204,6 +207,39 @@ def test_a_hash_is_a_line_of_the_file_of_plain(tmp_path: Path) -> None:
         for user, password in (("al:ice", PASSWORD), ("bob", "b")):
             with Admin(broker.address, **options(user, password, "PLAIN")) as admin:
                 assert admin.list_topics() == []
+
+
+class SaslService(SaslBroker):
+    """One without a terminal: SIGHUP has it read its files anew."""
+
+    command = Service.command
+
+
+def test_sighup_and_a_change_of_the_setting_take_the_users_of_plain_anew(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text(odradek("user", "hash", "alice", password="a").output)
+    config = {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(file)}
+    with run_broker(config=config, kind=SaslService) as broker:
+        file.write_text(odradek("user", "hash", "bob", password="b").output)
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "1 users of PLAIN in its file: 1 are new" in broker.log)
+        with (
+            pytest.raises(AuthenticationFailed),
+            Admin(broker.address, **options("alice", "a", "PLAIN")) as admin,
+        ):
+            admin.list_topics()
+        file.write_text("carol:secret")
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: f"keeps its 1 users of PLAIN of before: {file}, line 1: " in broker.log)
+        name = "listener.name.sasl_plaintext.sasl.plain.users.file"
+        with Admin(broker.address, **options("bob", "b", "PLAIN")) as admin:
+            with pytest.raises(Refused, match=r"Nothing was changed: .*, line 1: it is not NAME:H"):
+                admin.alter_broker_configs(1, {name: str(file)})
+            file.write_text(odradek("user", "hash", "carol", password="c").output)
+            admin.alter_broker_configs(1, {name: str(file)})
+        with Admin(broker.address, **options("carol", "c", "PLAIN")) as admin:
+            assert admin.list_topics() == []
+        assert "Traceback" not in broker.log, broker.log
 
 
 def test_a_refused_user_raises_with_its_reason(odradek_address: str) -> None:

@@ -5,6 +5,7 @@ import string
 import pytest
 
 from odradek.broker.config.sasl_listeners import SaslOfListener
+from odradek.broker.config.users_file import UsersFile
 from odradek.broker.security.mechanism import Rejection
 from odradek.broker.security.plain import PasswordHash
 from odradek.broker.security.scram_exchange import Scram
@@ -18,6 +19,8 @@ from odradek.broker.security.scram_users import (
 from odradek.protocol.apis.credentials import ScramCredentialUpsertion
 from odradek.protocol.apis.sasl import SaslAuthenticateRequest
 from odradek.protocol.jaas import JaasError, JaasLine, parse_jaas
+from tests.broker.config.configured import from_properties
+from tests.broker.security.secured import no_file
 
 MECHANISM = ScramMechanism.SCRAM_SHA_256
 LETTERS = (string.ascii_lowercase + string.digits).encode()
@@ -70,7 +73,11 @@ def test_no_secret_is_in_a_repr() -> None:
     secret = "do not show"
     shown = (
         SaslOfListener(
-            name="X", mechanisms=(), passwords={"a": secret}, hashes=None, session_ms={}
+            name="X",
+            mechanisms=(),
+            passwords={"a": secret},
+            users_file=UsersFile("X", from_properties({}), no_file),
+            session_ms={},
         ),
         user(secret.encode(), 1)[MECHANISM],
         PasswordHash(cost=1, salt=secret.encode(), hash=secret.encode()),

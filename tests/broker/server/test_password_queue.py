@@ -10,11 +10,14 @@ import trio
 import trio.testing
 
 from odradek.broker.config.sasl_listeners import SaslOfListener
+from odradek.broker.config.users_file import UsersFile
 from odradek.broker.security.mechanism import Rejection, Success
 from odradek.broker.security.plain import BLOCKS, HASH_BYTES, PasswordHash, Plain
 from odradek.broker.server.listener_sasl import ListenerSasl
 from odradek.broker.server.password_queue import PLACES, PLACES_OF_ADDRESS, PasswordQueue
 from odradek.protocol.errors import ProtocolError
+from tests.broker.config.configured import from_properties
+from tests.broker.security.secured import no_file
 from tests.fakes.clock import FakeClock
 
 HASH_SECONDS: Final = 0.1
@@ -34,7 +37,7 @@ def listener() -> ListenerSasl:
             name="CLIENTS",
             mechanisms=("PLAIN",),
             passwords={},
-            hashes=hashes,
+            users_file=UsersFile("CLIENTS", from_properties({}), no_file),
             session_ms={},
         ),
         mechanisms={"PLAIN": Plain({}, hashes, key=b"key")},
