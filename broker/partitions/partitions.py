@@ -104,6 +104,7 @@ class Partitions:
         self._scrubber = Scrubber(self.kept_logs, self.on_damage, scrub or ScrubConfig(), offload)
         self.directories = PartitionDirectories(self._disk, directory, upkeep_seconds)
         journal = BrokerJournal(self._disk, directory) if flush is FlushPolicy.JOURNAL else None
+        self.journal: Final = journal
         self._background = Background(journal)
         self._decompressor = Decompressor(offload)
         self._files = OpenFiles(self._disk, journal=journal)

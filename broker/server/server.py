@@ -135,9 +135,15 @@ class Server:
             port,
             partial(self._serve_one, security=security),
             started=started,
-            end_turn=None if self._lane is None else self._lane.end_turn,
+            end_turn=self._end_turn(),
             tls=None if security.tls is None else security.tls.current,
         )
+
+    def _end_turn(self) -> Callable[[], None] | None:
+        if self._lane is None:
+            return None
+        append, journal = self._lane.end_turn, self._core.partitions.journal
+        return append if journal is None else partial(journal.in_one_turn, append)
 
     async def drain(self) -> None:
         """Take no new requests, answer those that are under way, then close every connection."""

@@ -32,8 +32,8 @@ class Flusher:
         self._on_ended = on_ended
         self._running: trio.Event | None = None
         self._is_paused = False
-        self._changed = trio.Event()
-        """Set when an fsync has ended, here or of the journal."""
+        self._changed: trio.Event | None = None
+        """Set when an fsync has ended, here or of the journal; made by the first that waits."""
         self.save_soon: Callable[[], None] = lambda: None
         """Write a checkpoint of the log soon."""
 
@@ -137,8 +137,9 @@ class Flusher:
 
     def wake(self) -> None:
         """Wake what waits for the journal: the log may be deleted."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
     # with a journal
 
@@ -150,6 +151,8 @@ class Flusher:
         while self._log.unflushed.durable_offset < next_offset:
             self._log.check_available()
             self._check_end(next_offset)
+            if self._changed is None:
+                self._changed = trio.Event()
             changed = self._changed
             if self.start_journaling():
                 await changed.wait()

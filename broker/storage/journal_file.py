@@ -13,7 +13,7 @@ sequence (8), topic id (16), partition (4), kind (1), base offset of the segment
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -44,18 +44,17 @@ class RecordKind(IntEnum):
     """The log was cut at the offset after: what stands behind it in earlier records is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalRecord:
+class JournalRecord(NamedTuple):
     """One record. `sequence` is its place among all records of all files and lives."""
 
     sequence: int
     key: LogKey
     kind: RecordKind
-    segment_base: int = 0
-    position: int = 0
     base_offset: int
     """The end of the log before the append."""
     next_offset: int
+    segment_base: int = 0
+    position: int = 0
     data: Buffer = b""
 
     @property

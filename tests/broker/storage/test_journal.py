@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from odradek.broker.inspect.log_command import log
 from odradek.broker.storage.captured import CAPTURED_MAX_BYTES
 from odradek.broker.storage.config import FlushPolicy
-from odradek.broker.storage.data_format import FILE, FORMAT, UnknownFormat, claim_format
 from odradek.broker.storage.journal_file import (
     JournalRecord,
     RecordKind,
@@ -41,7 +40,6 @@ from tests.broker.storage.samples import (
     PARTITION_DIRECTORY,
     TOPIC_ID,
     Client,
-    Machine,
     batch,
 )
 
@@ -276,20 +274,41 @@ async def test_without_room_for_the_journal_appends_wait_and_nothing_is_lost(
     assert await values(await machine.restart_after_power_loss()) == [0, 1]
 
 
-async def test_a_version_without_a_journal_refuses_the_directory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_journal_that_gets_no_room_at_the_end_of_a_flush_tries_again() -> None:
+    """Its task was waiting for an append, and no client sends one while it waits for an answer."""
     machine = journaled()
-    await claim_format(machine.disk, DIRECTORY)
-    await begun(machine)
-    monkeypatch.setattr("odradek.broker.storage.data_format.FORMAT", FORMAT - 1)
-    with pytest.raises(UnknownFormat, match="has format 2"):
-        await claim_format(machine.disk, DIRECTORY)
-    plain = Machine()
-    await claim_format(plain.disk, DIRECTORY)
-    await begun(plain)
-    await claim_format(plain.disk, DIRECTORY)
-    assert plain.disk.exists(f"{DIRECTORY}/{FILE}")
+    partition = await begun(machine)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        machine.disk.fsync_gate = trio.Event()
+        for value in "ab":  # the first is being flushed, and the second waits
+            partition.leader().append_from_client(batch(value))
+            await trio.testing.wait_all_tasks_blocked()
+        machine.disk.fail("write_at", errno.ENOSPC, path_end="journal-a")
+        machine.disk.fsync_gate.set()
+        with trio.fail_after(5):
+            await partition.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
+
+
+async def test_what_is_appended_in_one_turn_is_written_once_at_its_end() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        writes = machine.disk.counts["write_at"]
+
+        def append() -> None:
+            for value in "ab":
+                partition.leader().append_from_client(batch(value))
+            assert machine.disk.counts["write_at"] == writes
+
+        journal_of(machine).in_one_turn(append)
+        assert machine.disk.counts["write_at"] == writes + 1
+        await partition.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
 
 
 async def test_after_a_run_without_a_journal_none_counts() -> None:
