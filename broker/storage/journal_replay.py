@@ -20,7 +20,7 @@ from odradek.broker.environment.env import Disk
 from odradek.broker.storage import small_file
 from odradek.broker.storage.checkpoint import CHECKPOINT, Checkpoint
 from odradek.broker.storage.damage import DamagedLog
-from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in
+from odradek.broker.storage.files import LOG, OpenFiles, file_path, offsets_in, sync_file
 from odradek.broker.storage.good_batches import good_batches
 from odradek.broker.storage.identity import IDENTITY
 from odradek.broker.storage.journal import NAMES, PREFIX, SET_ASIDE
@@ -69,18 +69,32 @@ async def read_journal(disk: Disk, directory: str, life: int | None = None) -> F
         data = await small_file.read_bytes(disk, f"{directory}/{name}")
         if data is not None and (file := decode(data)) is not None:
             found.append(file)
+    return gather(found, life)
+
+
+def gather(files: Sequence[JournalFile], life: int | None = None) -> FoundJournal:
+    """Return what the files of a life have, without `life` those of the newest."""
     if life is None:
-        life = max((file.life for file in found), default=0)
+        life = max((file.life for file in files), default=0)
     records: dict[LogKey, list[JournalRecord]] = {}
     # invariant journal 1: Only records of the newest life count, and of them only those that no
     # checkpoint of their log covers.
     # plant a journal of an earlier life is replayed
     # plant the journal is replayed over a log that was cut
-    for file in sorted(found, key=lambda file: file.generation):
+    for file in sorted(files, key=lambda file: file.generation):
         if file.life == life:
             for record in file.records:
                 records.setdefault(record.key, []).append(record)
     return FoundJournal(life=life, records=records)
+
+
+async def flush_journal(disk: Disk, directory: str) -> None:
+    """Flush the files, of which a killed broker may have left the ends in the page cache only.
+
+    Logs that are opened now may have records that follow those. Raises OSError.
+    """
+    for name in journal_names(disk, directory):
+        await sync_file(disk, f"{directory}/{name}")
 
 
 def journal_names(disk: Disk, directory: str) -> list[str]:
@@ -264,7 +278,9 @@ async def _life_of(disk: Disk, path: str) -> int:
 
 
 async def remove_journal(disk: Disk, directory: str) -> None:
-    """Remove the two files. Raises OSError."""
-    for name in NAMES:
-        if disk.exists(f"{directory}/{name}"):
-            await disk.rmtree(f"{directory}/{name}")
+    """Remove the two files, durably. Raises OSError."""
+    found = [name for name in NAMES if disk.exists(f"{directory}/{name}")]
+    for name in found:
+        await disk.rmtree(f"{directory}/{name}")
+    if found:
+        await disk.fsync_dir(directory)

@@ -6,6 +6,7 @@ from tests.planted.bug import Planted
 
 JOURNAL: Final = "tests/broker/storage/test_journal.py::test_"
 KEPT: Final = "tests/broker/storage/test_journal_kept.py::test_"
+GIVEN_UP: Final = "tests/broker/storage/test_journal_given_up.py::test_"
 DAMAGED: Final = "tests/broker/storage/test_journal_damaged.py::test_"
 ADDED: Final = "tests/broker/txn/test_early_additions.py::test_"
 EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
@@ -13,7 +14,7 @@ EARLY: Final = "tests/broker/txn/test_early_markers.py::test_"
 JOURNAL_BUGS: Final = (
     Planted(
         bug="a journal of an earlier life is replayed",
-        where="read_journal",
+        where="gather",
         old="if file.life == life:",
         new="if True:",
         tests=(f"{JOURNAL}a_journal_of_an_earlier_life_is_not_replayed",),
@@ -70,9 +71,24 @@ JOURNAL_BUGS: Final = (
     Planted(
         bug="an older version starts on a directory that has a journal",
         where="note_journal",
-        old='content is None or content["format"] < JOURNAL_FORMAT',
+        old="number is None or number < JOURNAL_FORMAT",
         new="False",
-        tests=(f"{JOURNAL}a_version_without_a_journal_refuses_the_directory",),
+        tests=(f"{GIVEN_UP}after_a_kill_a_version_without_a_journal_refuses_the_directory",),
+    ),
+    Planted(
+        bug="an older version starts on a directory whose journal may still count",
+        where="RunNotes._give_up_journal",
+        old="await remove_journal(self._disk, self._directory)",
+        new="await note_no_journal(self._disk, self._directory)\n"
+        "await remove_journal(self._disk, self._directory)",
+        tests=(f"{GIVEN_UP}a_crash_at_every_operation_of_a_stop_and_a_start",),
+    ),
+    Planted(
+        bug="an older version starts on a directory with kept files of the journal",
+        where="RunNotes._give_up_journal",
+        old="not journal_names(self._disk, self._directory)",
+        new="True",
+        tests=(f"{GIVEN_UP}a_directory_with_a_kept_file_is_not_given_back",),
     ),
     Planted(
         bug="a new journal file vouches for what the full one has not flushed",
@@ -94,6 +110,13 @@ JOURNAL_BUGS: Final = (
         old="await _life_of(disk, path) not in needed",
         new="True",
         tests=(f"{KEPT}a_kept_file_is_removed_when_its_logs_were_opened",),
+    ),
+    Planted(
+        bug="after a kill a decision is in the journal but not on disk",
+        where="RunNotes.begin",
+        old="await flush_journal(self._disk, self._directory)",
+        new="pass",
+        tests=(f"{KEPT}the_journal_of_a_killed_broker_is_on_disk_when_a_log_is_opened",),
     ),
     Planted(
         bug="a kill just after a failed flush hides that the disk lacks what the journal has",

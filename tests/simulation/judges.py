@@ -7,7 +7,7 @@
 - A leader epoch of a partition has one leader. Whoever leads next has everything below the high
   watermark that any leader has shown.
 - What was acknowledged is on disk: a power loss of all machines right now would lose nothing below
-  the high watermark of a leader on any in-sync replica (`log.flush=ack`). All in-sync replicas have
+  the high watermark of a leader on any in-sync replica, with its journal. All in-sync replicas have
   the same batches there, and these batches never change.
 - A broker knows of each producer, open and aborted transaction what its log says.
 - The last stable offset is at or below the start of every transaction whose marker is not below the
@@ -139,16 +139,16 @@ class Watch:
             yield f"agreed: {partition!r} has other batches than an earlier leader"
         if len(mine) > len(agreed):
             self.agreed[where] = mine
-        durable = partition.log.config.flush is FlushPolicy.ACK
         damaged = [node for node, there in self.world.damaged() if there == where]
         for node in (node for node in image.isr if node not in damaged):
-            theirs = _below(
-                self.logs.batches(self.world.machines[node], where, durable=durable),
-                high_watermark,
-            )
-            flush = partition.log.config.flush
-            if flush is FlushPolicy.JOURNAL and self.world.machines[node].core is None:
-                continue  # what its files lack is in its journal until it has started
+            other, flush = self.world.machines[node], partition.log.config.flush
+            if flush is FlushPolicy.JOURNAL:
+                if other.core is None:
+                    continue  # it may be restoring what its files lack
+                batches = self.logs.restored(other, where, partition.topic_id)
+            else:
+                batches = self.logs.batches(other, where, durable=flush is FlushPolicy.ACK)
+            theirs = _below(batches, high_watermark)
             if flush is FlushPolicy.OS and node in self.world.went_down and set(theirs) < set(mine):
                 continue  # what it lacks was in its page cache
             if len(theirs) < len(mine) and theirs == mine[: len(theirs)]:

@@ -211,7 +211,7 @@ class World:
         again if it has not gone down since every in-sync set was whole. A machine that has just
         gone down, or has not yet left the in-sync sets, is still in them.
         """
-        if machine.config.log_flush == "ack":
+        if machine.config.log_flush != "os":
             return True
         are_whole = self._are_all_registered() and all(
             len(partition.isr) == len(partition.replicas)
