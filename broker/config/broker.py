@@ -177,8 +177,8 @@ class BrokerConfig(QuotaSettings):
         about=(
             "`ack`: a write is on disk before it is answered. `journal`: the same, but small "
             "writes to many partitions share one flush, that of a journal in the data directory. "
-            "Earlier versions refuse the directory then. `os`: the operating system "
-            "writes it to disk later, as with Kafka's defaults."
+            "Earlier versions refuse the directory then, until the broker was stopped in good "
+            "order. `os`: the operating system writes it to disk later, as with Kafka's defaults."
         ),
     )
     log_segment_bytes: int = int32(

@@ -17,12 +17,14 @@ from typing import Final
 from odradek.broker.environment.env import Disk
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.storage.damage import Others, Rules
-from odradek.broker.storage.data_format import note_journal
+from odradek.broker.storage.data_format import note_journal, note_no_journal
 from odradek.broker.storage.files import OpenFiles, parent_of
 from odradek.broker.storage.journal import LIFE_BITS
 from odradek.broker.storage.journal_file import LogKey
 from odradek.broker.storage.journal_replay import (
     FoundJournal,
+    flush_journal,
+    journal_names,
     read_journal,
     read_life,
     remove_journal,
@@ -88,6 +90,8 @@ class RunNotes:
         self.lacks_records = last.lacks_records or (last.is_unflushed and not self._is_all_here)
         self._found = FoundJournal(life=await read_life(self._disk, self._directory))
         if self._found.life and not self.was_clean:
+            # invariant journal 6
+            await flush_journal(self._disk, self._directory)
             self._found = await read_journal(self._disk, self._directory)
         for life in sorted(set(last.unrestored.values())):
             self._kept[life] = await read_journal(self._disk, self._directory, life)
@@ -238,3 +242,16 @@ class RunNotes:
             await self._disk.fsync_dir(self._directory)
         except OSError as error:
             LOGGER.warning("%s cannot be marked as closed: %s", self._directory, error)
+            return
+        try:
+            await self._give_up_journal()
+        except OSError as error:
+            LOGGER.warning("the journal in %s cannot be removed: %s", self._directory, error)
+
+    async def _give_up_journal(self) -> None:
+        """Remove the journal: the checkpoints cover all that it has. Raises OSError."""
+        # The order matters: to an earlier version the files mean nothing, and it would leave them
+        # there. A later run of this one must not find them and take them for its own.
+        await remove_journal(self._disk, self._directory)
+        if not journal_names(self._disk, self._directory):
+            await note_no_journal(self._disk, self._directory)

@@ -25,9 +25,10 @@ LOGGER: Final = logging.getLogger(__name__)
 FORMAT: Final = 2
 """The newest format that this version reads."""
 FIRST_FORMAT: Final = 1
-"""The format of a directory in which no journal was used."""
+"""The format of a directory in which nothing depends on a journal."""
 JOURNAL_FORMAT: Final = 2
-"""An earlier version would take its logs for whole after a power failure, without the journal."""
+"""An earlier version would take its logs for whole after a power failure, without the journal. A
+clean stop ends that (`note_no_journal`)."""
 FILE: Final = "format.meta"
 
 
@@ -53,8 +54,7 @@ async def claim_format(disk: Disk, directory: str) -> None:
         _check(path, data)
         return
     try:
-        await small_file.write_beside(disk, path, encode_format(FIRST_FORMAT))
-        await small_file.move_into_place(disk, path)
+        await _write_number(disk, directory, FIRST_FORMAT)
     except OSError as error:
         if error.errno not in DISK_FULL:  # what is there is served all the same
             raise
@@ -63,15 +63,23 @@ async def claim_format(disk: Disk, directory: str) -> None:
 
 async def note_journal(disk: Disk, directory: str) -> None:
     """Note that the directory has a journal, before the first one begins. Raises OSError."""
-    # invariant journal 5: A version that does not know the journal refuses a directory that has
-    # used one.
+    # invariant journal 5: A version that does not know the journal refuses a directory whose logs
+    # may need one: from before its first record until a clean stop has removed it.
     # plant an older version starts on a directory that has a journal
-    path = f"{directory}/{FILE}"
-    data = await small_file.read_bytes(disk, path)
-    content = None if data is None else small_file.decode(data)
-    if content is None or content["format"] < JOURNAL_FORMAT:
-        await small_file.write_beside(disk, path, encode_format(JOURNAL_FORMAT))
-        await small_file.move_into_place(disk, path)
+    # plant an older version starts on a directory whose journal may still count
+    # plant an older version starts on a directory with kept files of the journal
+    number = await _read_number(disk, directory)
+    if number is None or number < JOURNAL_FORMAT:
+        await _write_number(disk, directory, JOURNAL_FORMAT)
+
+
+async def note_no_journal(disk: Disk, directory: str) -> None:
+    """Note that the directory has no journal any more, and that no log needs one. Raises OSError.
+
+    A version that does not know the journal may use the directory then.
+    """
+    if await _read_number(disk, directory) == JOURNAL_FORMAT:
+        await _write_number(disk, directory, FIRST_FORMAT)
 
 
 def check_format(directory: str) -> None:
@@ -88,6 +96,19 @@ def check_format(directory: str) -> None:
 
 def encode_format(number: int) -> bytes:
     return small_file.encode({"format": number})
+
+
+async def _read_number(disk: Disk, directory: str) -> int | None:
+    """Return the number of the directory; None if there is none that can be read."""
+    data = await small_file.read_bytes(disk, f"{directory}/{FILE}")
+    content = None if data is None else small_file.decode(data)
+    return None if content is None else content["format"]
+
+
+async def _write_number(disk: Disk, directory: str, number: int) -> None:
+    path = f"{directory}/{FILE}"
+    await small_file.write_beside(disk, path, encode_format(number))
+    await small_file.move_into_place(disk, path)
 
 
 def _check_origin(directory: str, data: bytes | bytearray) -> None:

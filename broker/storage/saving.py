@@ -229,6 +229,7 @@ class LogSaver:
         # plant a follower joins with a marker whose decision may be lost
         # plant an id decides anew although its markers may count
         # plant after a kill a marker is on disk before its decision
+        # plant after a kill a decision is in the journal but not on disk
         for precedent in self._precedents:
             if not precedent.is_durable():
                 await precedent.save()

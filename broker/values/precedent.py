@@ -11,9 +11,11 @@ waits for the decision, which is its precedent. A precedent that the journal can
 it has no room, becomes durable by a checkpoint of its own log. No chain or circle of logs comes
 from this: a log that has decisions has no records that follow others.
 
-After a kill the page cache may have both, and the disk neither. The next start has the logs of the
-coordinator on disk before it opens the others. One case is left: such a log cannot be opened at
-that start, and then the power goes off before its pages are written.
+After a kill the page cache may have both, and the disk neither. The next start flushes the journal,
+and has the logs of the coordinator on disk before it opens the others. One case is left: a kill
+between the append of the record and the write of the journal in the same turn, and a log of the
+coordinator that cannot be opened at the next start. It is judged by the journal later, which lacks
+the record, while the other logs have what follows it.
 """
 
 from collections.abc import Awaitable, Callable

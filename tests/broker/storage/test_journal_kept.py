@@ -99,6 +99,21 @@ async def test_a_log_that_gets_the_name_of_one_that_could_not_be_opened_keeps_it
     assert _names(machine.disk.listdir(DIRECTORY)) == ["journal-a", "journal-b"]
 
 
+async def test_the_journal_of_a_killed_broker_is_on_disk_when_a_log_is_opened() -> None:
+    """A log that can be opened may have a marker that follows a decision of one that cannot."""
+    machine = journaled()
+    partition = await begun(machine)
+    machine.disk.fsync_gate = trio.Event()
+    partition.leader().append_from_client(batch("in the page cache only"))
+    machine.disk.kill()
+    machine.disk.fail("open", errno.EACCES, path_end="checkpoint")
+    with pytest.raises(OSError, match="denied") as raised:
+        await machine.start()
+    machine.partitions.keep_offline(partition.topic, TOPIC_ID, 0, raised.value)
+    await machine.partitions.run_notes.on_all_open()
+    assert await values(await machine.restart_after_power_loss()) == [0, 1]
+
+
 async def with_more_than_was_acknowledged(machine: Machine) -> Partition:
     """Acknowledge a record, and let the kernel write another one, which the journal lacks."""
     partition = await begun(machine)
