@@ -3,7 +3,7 @@
 Each build begins with an empty `build/lib`: setuptools packs everything that it finds there, also
 the modules of an earlier build that the project does not have any more.
 
-Two small modules are written in C. They are optional: without a C compiler, or where it refuses
+Three small modules are written in C. They are optional: without a C compiler, or where it refuses
 them, the package is built without them, and `odradek --version` says so. Such a wheel is one for
 every platform.
 """
@@ -45,6 +45,9 @@ setup(
     cmdclass={"build_py": CleanBuild, "bdist_wheel": TaggedWheel},
     ext_modules=[
         Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **OPTIONAL),
+        Extension(
+            "odradek.broker.environment._sockets", ["broker/environment/_sockets.c"], **OPTIONAL
+        ),
         Extension(
             "odradek.broker.storage._fsyncs",
             ["broker/storage/_fsyncs.c"],

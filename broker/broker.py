@@ -401,6 +401,6 @@ def _server(
         connections_max=connections_max,
         presence=presence,
         offload=env.offload,
-        scan=env.scan,
+        plain_steps=env.plain_steps,
         is_broker=is_broker,
     )

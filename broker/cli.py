@@ -87,10 +87,11 @@ def _imported(module: str, attribute: str) -> click.Command:
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        from odradek.broker.environment import compiled
+        from odradek.broker.environment import compiled, ready_sockets
         from odradek.broker.storage import fsyncs
 
-        parts = "compiled" if compiled.scan_in_c() and fsyncs.is_possible() else "in Python"
+        found = compiled.steps_in_c(), ready_sockets.receive_in_c(), fsyncs.is_possible()
+        parts = "compiled" if all(found) else "in Python"
         click.echo(f"odradek, version {__version__} (hot parts {parts})")
         context.exit()
 

@@ -1,8 +1,10 @@
-// The plain form of a Produce request (plain_produce.py), read at once. It decides nothing: it gives what is in the
-// bytes, or None, and is in every case equal to the functions of the same name there, which are the reference.
+// The plain form of a Produce request (plain_produce.py), read at once, and its batches, joined for a log. It decides
+// nothing: it gives what is in the bytes, or None, and is in every case equal to the functions of the same name there,
+// which are the reference.
 //
 //     configure(PlainProduce, BatchHeader, limits)   once, before the first scan
 //     scan(frame) -> PlainProduce | None
+//     join(batches, base_offset, leader_epoch) -> (bytes, [(last offset, largest timestamp)])
 //
 // tests/broker/environment/test_compiled.py compares the two, also built with the address sanitizer. It is for x86-64: the check
 // sums of batches need the processor's help, otherwise the libraries that Python has are faster.
@@ -19,11 +21,13 @@ enum {
     HEADER_BYTES = 61,
     LENGTH_PREFIX_BYTES = 12,
     LENGTH_AT = 8,
+    LEADER_EPOCH_AT = 12,
     MAGIC_AT = 16,
     CRC_AT = 17,
     CRC_START = 21,
     ATTRIBUTES_AT = 21,
     LAST_OFFSET_DELTA_AT = 23,
+    MAX_TIMESTAMP_AT = 35,
     PRODUCER_ID_AT = 43,
     PRODUCER_EPOCH_AT = 51,
     BASE_SEQUENCE_AT = 53,
@@ -275,6 +279,62 @@ static PyObject *scan(PyObject *module, PyObject *frame) {
     return found;
 }
 
+// ---- Writing
+
+static void put(uint8_t *place, uint64_t number, int count) {
+    while (count--) {
+        place[count] = (uint8_t)number;
+        number >>= 8;
+    }
+}
+
+// Copy a batch to `place`, with its offset and leader epoch. Returns its end, a pair; NULL with a Python error.
+static PyObject *placed(PyObject *batch, uint8_t *place, Py_ssize_t room, int64_t *offset, int leader_epoch) {
+    Py_buffer view;
+    if (PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    bool fits = HEADER_BYTES <= view.len && view.len <= room;
+    if (fits)
+        memcpy(place, view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    if (!fits)
+        return PyErr_Format(PyExc_ValueError, "a batch has at least %d bytes", HEADER_BYTES);
+    put(place, (uint64_t)*offset, 8);
+    put(place + LEADER_EPOCH_AT, (uint64_t)leader_epoch, 4);
+    int64_t last_offset = *offset + number_at(place + LAST_OFFSET_DELTA_AT, 4);
+    *offset = last_offset + 1;
+    return Py_BuildValue("(LL)", (long long)last_offset, (long long)number_at(place + MAX_TIMESTAMP_AT, 8));
+}
+
+static PyObject *join(PyObject *module, PyObject *arguments) {
+    (void)module;
+    PyObject *batches;
+    long long base_offset;
+    int leader_epoch;
+    if (!PyArg_ParseTuple(arguments, "O!Li", &PyList_Type, &batches, &base_offset, &leader_epoch))
+        return NULL;
+    Py_ssize_t count = PyList_Size(batches), size = 0, at = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_ssize_t each = PyObject_Size(PyList_GetItem(batches, i));
+        if (each < 0)
+            return NULL;
+        size += each;
+    }
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, size), *ends = PyList_New(0), *found = NULL;
+    bool is_done = joined != NULL && ends != NULL;
+    int64_t offset = base_offset;
+    for (Py_ssize_t i = 0; is_done && i < count; i++) {
+        PyObject *batch = PyList_GetItem(batches, i);
+        is_done = added(ends, placed(batch, (uint8_t *)PyBytes_AsString(joined) + at, size - at, &offset, leader_epoch));
+        at += is_done ? PyObject_Size(batch) : 0;
+    }
+    if (is_done)
+        found = PyTuple_Pack(2, joined, ends);
+    Py_XDECREF(joined);
+    Py_XDECREF(ends);
+    return found;
+}
+
 static PyObject *configure(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *request, *header;
@@ -291,6 +351,7 @@ static PyObject *configure(PyObject *module, PyObject *arguments) {
 
 static PyMethodDef methods[] = {
     {"configure", configure, METH_VARARGS, NULL},
+    {"join", join, METH_VARARGS, NULL},
     {"scan", scan, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -23,6 +23,7 @@ from odradek.protocol.batch import (
     Codec,
     crc_is_good,
     read_header,
+    set_base_offset,
 )
 
 KEY: Final = PRODUCE.key
@@ -217,6 +218,40 @@ def _is_plain(header: BatchHeader) -> bool:
         and header.record_count == header.last_offset_delta + 1 > 0
         and (header.producer_id < 0 or (header.producer_epoch >= 0 and header.base_sequence >= 0))
     )
+
+
+End = tuple[int, int]
+"""The last offset of a batch, and its largest timestamp."""
+Join = Callable[[list[memoryview], int, int], tuple[bytes, list[End]]]
+"""`join`, or its twin in C (`compiled.py`)."""
+
+
+def join(batches: list[memoryview], base_offset: int, leader_epoch: int) -> tuple[bytes, list[End]]:
+    """Return batches one behind the other as a log has them, and the end of each.
+
+    The first one gets `base_offset`. The batches themselves are not changed.
+    """
+    joined, ends = bytearray().join(batches), list[End]()
+    at, offset = 0, base_offset
+    for batch in batches:
+        header = read_header(joined, at)
+        last_offset = offset + header.last_offset_delta
+        with memoryview(joined) as view:
+            set_base_offset(view[at:], offset, leader_epoch)
+        ends.append((last_offset, header.max_timestamp))
+        at, offset = at + len(batch), last_offset + 1
+    return bytes(joined), ends
+
+
+class PlainSteps(NamedTuple):
+    """The steps that the lane takes by the bytes alone (`lane.py`): in Python, or in C."""
+
+    scan: Scan
+    join: Join
+
+
+IN_PYTHON: Final = PlainSteps(scan, join)
+"""The reference, which also serves in simulations."""
 
 
 Stored = tuple[int, int, int]

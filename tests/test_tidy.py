@@ -172,6 +172,7 @@ CONSTRUCT = "protocol/kinds.py"
 OUTSIDE_ALLOWED = (
     *("broker/environment/reactor.py", "broker/environment/system.py", "broker/storage/disk.py"),
     *("broker/environment/compiled.py", "broker/storage/fsyncs.py"),
+    "broker/environment/ready_sockets.py",
     *("broker/environment/tls_connection.py", "broker/environment/handshake_threads.py"),
     *("broker/tls/listener_tls.py", "client/tls/"),
     "broker/oauth/key_places.py",

@@ -1,6 +1,7 @@
 """The parts that are compiled, where the package was built with a C compiler.
 
-Of these, `scan` of `plain_produce.py` is chosen here, and `fsyncs.py` has the threads of fsyncs.
+Of these, the steps of `plain_produce.py` are chosen here, `ready_sockets.py` receives, and
+`fsyncs.py` has the threads of fsyncs.
 
 The functions in Python are the reference, and serve where there is no compiler, on other processors
 than x86-64, and in simulations. `odradek --version` says which of the two a broker uses.
@@ -14,7 +15,7 @@ from typing import Final
 from odradek.protocol import plain_produce
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.batch import BatchHeader
-from odradek.protocol.plain_produce import PlainProduce, Scan
+from odradek.protocol.plain_produce import PlainProduce, PlainSteps
 
 OFF: Final = "ODRADEK_WITHOUT_C"
 """The environment variable with which nothing that is compiled is used."""
@@ -25,8 +26,11 @@ def is_wanted() -> bool:
     return not os.environ.get(OFF)
 
 
-def scan_in_c(module: ModuleType | None = None) -> Scan | None:
-    """Return `scan` in C, of the module that is installed or another one; None where it is not."""
+def steps_in_c(module: ModuleType | None = None) -> PlainSteps | None:
+    """Return what is written in C, of the module that is installed or another one.
+
+    None where it is not.
+    """
     try:
         in_c = module or importlib.import_module("odradek.protocol._bytes")
     except ImportError:
@@ -42,10 +46,9 @@ def scan_in_c(module: ModuleType | None = None) -> Scan | None:
         plain_produce.CODEC_MAX,
     )
     in_c.configure(PlainProduce, BatchHeader, limits)
-    scan: Scan = in_c.scan
-    return scan
+    return PlainSteps(in_c.scan, in_c.join)
 
 
-def fastest_scan() -> Scan:
-    """Return `scan` in C if it is there and wanted, otherwise the one in Python."""
-    return (is_wanted() and scan_in_c()) or plain_produce.scan
+def fastest_steps() -> PlainSteps:
+    """Return the steps in C if they are there and wanted, otherwise those in Python."""
+    return (is_wanted() and steps_in_c()) or plain_produce.IN_PYTHON

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
-from odradek.protocol.plain_produce import Scan, scan
+from odradek.protocol.plain_produce import IN_PYTHON, PlainSteps
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -411,7 +411,7 @@ class Env:
     meta: MetaStore
     rng: random.Random
     offload: Offload
-    scan: Scan = scan
-    """Reads a plain Produce request. It is in C where that is installed (`compiled.py`)."""
+    plain_steps: PlainSteps = IN_PYTHON
+    """The steps of the lane. They are in C where that is installed (`compiled.py`)."""
     reached: Callable[[str], None] = _went_on
     """Called with the name of a fault point: a place where a test may kill the broker."""

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from odradek.broker.environment.compiled import fastest_scan
+from odradek.broker.environment.compiled import fastest_steps
 from odradek.broker.environment.env import (
     NO_DESCRIPTOR,
     Bound,
@@ -458,7 +458,7 @@ def system_env(disk: Disk, meta: MetaStore) -> Env:
         meta=meta,
         rng=random.SystemRandom(),
         offload=_in_thread,
-        scan=fastest_scan(),
+        plain_steps=fastest_steps(),
     )
     wish = os.environ.get(KILL_AT)
     return make(reached=fault_points(wish)) if wish else make()

@@ -40,6 +40,7 @@ from odradek.broker.storage.validation import check_client_batch, check_marker_f
 from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.batch import BatchHeader, TimestampType, read_header, set_append_time
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.plain_produce import Join, join
 from odradek.protocol.record import BatchBuilder
 
 NO_APPEND_TIME: Final = -1
@@ -150,7 +151,7 @@ class Leader:
         return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
 
     def append_together(
-        self, batches: Sequence[memoryview], headers: Sequence[BatchHeader], now_ms: int
+        self, batches: list[memoryview], headers: list[BatchHeader], now_ms: int, join: Join = join
     ) -> list[int | KafkaError]:
         """Append good batches of producers, in their order, by one write if that can be.
 
@@ -165,7 +166,7 @@ class Leader:
             headers = [header._replace(max_timestamp=now_ms) for header in headers]
         try:
             first = log.append_together(
-                batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms
+                batches, headers, leader_epoch=self.leader_epoch, now_ms=now_ms, join=join
             )
         except KafkaError as error:
             return [error.with_traceback(None)] * len(batches)

@@ -76,7 +76,7 @@ class AnswerSender:
         """Send a small answer that is due, without waiting. Return False if the writer must."""
         assert not isinstance(pending.answer, list)
         try:
-            if (parts := self._parts_now(pending.request, pending.answer)) is None:
+            if (parts := self._parts_now(pending)) is None:
                 return False
             left = self._stream.send_now(parts)
         except Exception:
@@ -91,9 +91,11 @@ class AnswerSender:
         self._share.release(pending.size_bytes)
         return True
 
-    def _parts_now(self, request: Request, answer: Deferred | Taken) -> Sequence[Buffer] | None:
+    def _parts_now(self, pending: PendingAnswer) -> Sequence[Buffer] | None:
+        answer = pending.answer
         if isinstance(answer, Taken):
             frame = answer.frame_now()
             return None if frame is None else [frame]
+        assert isinstance(answer, Deferred), answer
         found = answer.answer_now()
-        return None if found is None else self._messages.build_at_once(request, found)
+        return None if found is None else self._messages.build_at_once(pending.request, found)

@@ -33,7 +33,7 @@ from odradek.broker.partitions.waiters import CALLBACKS_AT_ONCE
 from odradek.broker.security.access import Access
 from odradek.broker.security.principal import Principal
 from odradek.broker.security.rights import WRITE_TOPIC
-from odradek.broker.storage.validation import check_for_log
+from odradek.broker.storage.validation import Fitting, check_for_log
 from odradek.late import dataclass
 from odradek.protocol import plain_produce
 from odradek.protocol.api import Api
@@ -46,7 +46,7 @@ from odradek.protocol.apis.produce import (
 from odradek.protocol.batch import BatchHeader, Codec, TimestampType, is_next_sequence
 from odradek.protocol.connection import Request
 from odradek.protocol.errors import KafkaError, ProtocolError
-from odradek.protocol.plain_produce import Place, PlainProduce, Scan
+from odradek.protocol.plain_produce import Join, Place, PlainProduce, PlainSteps
 from odradek.protocol.state_topics import INTERNAL_TOPICS
 
 ACKS_LEADER: Final = 1
@@ -55,7 +55,7 @@ LEADERS_MAX: Final = 10_000
 """The most partitions whose leaders are kept by the bytes that name them."""
 
 
-def _nothing() -> None:
+def _nothing(_: int) -> None:
     """Do nothing: the default."""
 
 
@@ -78,22 +78,25 @@ class Asking(Protocol):
 
 
 class Countdown:
-    """The partitions of one request that are still waited for. `on_end` is called after the last.
+    """The partitions of one request that are still waited for.
+
+    `on_end` is called after the last, with the number of the request among those of its connection.
 
     What waits for a disk keeps this and not the request.
     """
 
-    __slots__ = ("_left", "on_end")
+    __slots__ = ("_left", "number", "on_end")
 
     def __init__(self, left: int) -> None:
         self._left = left
-        self.on_end: Callable[[], None] = _nothing
+        self.number = -1
+        self.on_end: Callable[[int], None] = _nothing
 
     def count(self) -> None:
         """Note that one of the partitions is waited for no more."""
         self._left -= 1
         if not self._left:
-            self.on_end()
+            self.on_end(self.number)
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +104,7 @@ class Group:
     """The batches that a turn takes for one partition, and what becomes of them."""
 
     leader: Leader
+    fitting: Fitting
     batches: list[memoryview] = field(default_factory=list)
     headers: list[BatchHeader] = field(default_factory=list)
     waiting_for_all: list[Countdown] = field(default_factory=list)
@@ -114,10 +118,10 @@ class Group:
     log_start_offset: int = -1
     append_time_ms: int = plain_produce.NO_APPEND_TIME
 
-    def append(self, now_ms: int) -> None:
+    def append(self, now_ms: int, join: Join) -> None:
         """Append the batches, which is the end of their memory: it is another's after the turn."""
         log = self.leader.log
-        self.offsets = self.leader.append_together(self.batches, self.headers, now_ms)
+        self.offsets = self.leader.append_together(self.batches, self.headers, now_ms, join)
         self.batches.clear()
         self.latest.clear()
         self.log_start_offset = log.log_start_offset
@@ -146,7 +150,6 @@ class Taken:
     """A request that the lane has taken, and its answer."""
 
     asking: Asking
-    request: Request
     plain: PlainProduce
     groups: list[Group]
     """The group of each batch."""
@@ -157,6 +160,13 @@ class Taken:
     taken_at: float
     """The time of trio's clock."""
     countdown: Countdown
+
+    @property
+    def request(self) -> Request:
+        """The request, for the few that are not answered by `frame_now`."""
+        plain = self.plain
+        api = self.asking.apis[plain_produce.KEY]
+        return Request(api, plain.version, plain.correlation_id, plain.client_id, None)
 
     def frame_now(self) -> bytearray | None:
         """Return the frame that answers, None if `finish` must."""
@@ -233,9 +243,12 @@ class Taken:
 class Lane:
     """Takes what it knows of the frames of a turn, and appends it."""
 
-    def __init__(self, core: Core, scan: Scan) -> None:
+    def __init__(self, core: Core, steps: PlainSteps) -> None:
         self._core = core
-        self._scan = scan
+        self._scan, self._join = steps
+        self._apis: object = None
+        self._api: Api[Any, Any] | None = None
+        """Produce in `_apis`, the table of the connection that was served last."""
         self._image: object = None
         self._leaders: dict[tuple[Place, bool], Leader] = {}
         self._groups: dict[Leader, Group] = {}
@@ -252,22 +265,22 @@ class Lane:
         plain = self._scan(frame)
         if plain is None or plain.acks not in (ACKS_ALL, ACKS_LEADER):
             return None
-        if not self._found:
+        version, acks, found = plain.version, plain.acks, self._found
+        if not found:
             self._now_ms, self._now = self._core.clock.wall_ms(), trio.current_time()
             self._has_quotas = self._core.quotas.accounts.are_there_any
-        has_ids = plain.version >= plain_produce.TOPIC_IDS_FROM
+        has_ids = version >= plain_produce.TOPIC_IDS_FROM
         groups: list[Group] = []
         numbers: list[int] = []
         try:
-            api = asking.apis.get(plain_produce.KEY)
-            if api is None or not api.has(plain.version):
+            if not self._is_served(asking.apis, version):
                 return None
             if self._has_quotas and self._is_limited(asking, plain.client_id or ""):
                 return None
             for place, header in zip(plain.places, plain.headers, strict=True):
-                group = self._found.get((place, has_ids, plain.acks))
+                group = found.get((place, has_ids, acks))
                 if group is None:
-                    group = self._find(place, has_ids=has_ids, acks=plain.acks)
+                    group = self._find(place, has_ids=has_ids, acks=acks)
                 if group is None or group in groups:
                     return None
                 if not asking.access.shows(WRITE_TOPIC, group.leader.by_id.topic):
@@ -278,14 +291,19 @@ class Lane:
                 numbers.append(len(group.batches))
         except (KafkaError, ProtocolError):
             return None  # the connection's task meets it again, and answers
-        by_all = plain.acks == ACKS_ALL or _waits_for_all(groups)
+        by_all = acks == ACKS_ALL or _waits_for_all(groups)
         if by_all is None:
             return None
-        request = Request(api, plain.version, plain.correlation_id, plain.client_id, None)
         countdown = Countdown(len(groups))
-        taken = Taken(asking, request, plain, groups, numbers, by_all, self._now, countdown)
+        taken = Taken(asking, plain, groups, numbers, by_all, self._now, countdown)
         self._add(taken)
         return taken
+
+    def _is_served(self, apis: Mapping[int, Api[Any, Any]], version: int) -> bool:
+        """Return True if a connection with these APIs has Produce in a version."""
+        if apis is not self._apis:
+            self._apis, self._api = apis, apis.get(plain_produce.KEY)
+        return self._api is not None and self._api.has(version)
 
     def _is_limited(self, asking: Asking, client_id: str) -> bool:
         accounts = self._core.quotas.accounts
@@ -299,8 +317,8 @@ class Lane:
             group.headers.append(header)
             waiting = group.waiting_for_all if by_all else group.waiting_for_one
             waiting.append(taken.countdown)
-            if header.producer_id >= 0:
-                group.latest[header.producer_id] = header
+            if (producer_id := header.producer_id) >= 0:
+                group.latest[producer_id] = header
         plain.records.clear()
 
     def _find(self, place: Place, *, has_ids: bool, acks: int) -> Group | None:
@@ -320,7 +338,7 @@ class Lane:
             leader.check()
         group = self._groups.get(leader)
         if group is None:
-            group = self._groups[leader] = Group(leader)
+            group = self._groups[leader] = Group(leader, Fitting.of(config, self._now_ms))
         self._found[place, has_ids, acks] = group
         return group
 
@@ -350,7 +368,8 @@ class Lane:
     def _may_append(self, group: Group, header: BatchHeader, plain: PlainProduce) -> bool:
         """Return True if a good batch may be appended. False or KafkaError: it may not."""
         log = group.leader.log
-        check_for_log(header, log.config, self._now_ms)
+        if not group.fitting.has(header):
+            check_for_log(header, log.config, self._now_ms)
         if plain.version < ZSTD_FROM and header.codec == Codec.ZSTD:
             return False
         producer_id = header.producer_id
@@ -358,9 +377,12 @@ class Lane:
             return True
         before = group.latest.get(producer_id)
         if before is None:
+            producers = log.producers
+            if producers.continues(header):
+                return True
             # A new producer may need the room of another one; a repeat is not appended.
-            is_known = producer_id in log.producers.entries
-            return is_known and log.producers.check_client(header) is None
+            is_known = producer_id in producers.entries
+            return is_known and producers.check_client(header) is None
         return header.producer_epoch == before.producer_epoch and is_next_sequence(
             before.last_sequence, header.base_sequence
         )
@@ -373,7 +395,7 @@ class Lane:
         self._found.clear()
         for group in groups.values():
             if group.batches:
-                group.append(self._now_ms)
+                group.append(self._now_ms, self._join)
                 group.call_when_decided()
 
 

@@ -29,11 +29,19 @@ class PendingAnswer:
     An answer that is known is there as its bytes.
     """
 
-    request: Request
+    _request: Request | None
+    """None of a `Taken`, which has it."""
     answer: Deferred | Taken | list[Buffer]
     size_bytes: int
     is_due: bool = False
     """True once the writer takes it: it need not wait any more, or has waited for a while."""
+
+    @property
+    def request(self) -> Request:
+        if self._request is None:
+            assert isinstance(self.answer, Taken), self.answer
+            return self.answer.request
+        return self._request
 
 
 class PendingAnswers:
@@ -72,9 +80,9 @@ class PendingAnswers:
         Any other answer is due.
         """
         assert not self._is_closed, pending.request
-        self._queue.append(pending)
-        number = self._removed + len(self._queue) - 1
-        answer = pending.answer
+        queue, answer = self._queue, pending.answer
+        number = self._removed + len(queue)
+        queue.append(pending)
         if isinstance(answer, Taken):
             return number
         if isinstance(answer, Deferred) and answer.call_when_due is not None:

@@ -8,7 +8,6 @@ those of a client that has always a part of the next one under way.
 
 import math
 import struct
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -203,6 +202,7 @@ class Receiver:
         self.deadline = taken.taken_at + self._limits.idle_seconds
         size_bytes = TAKEN_BYTES * len(taken.groups)
         self._share.hold(size_bytes)
-        number = self._pending.add(PendingAnswer(taken.request, taken, size_bytes))
         # By its number: a slow disk must not keep the request of a client that has gone.
-        taken.countdown.on_end = partial(self._pending.note_due, number)
+        countdown = taken.countdown
+        countdown.number = self._pending.add(PendingAnswer(None, taken, size_bytes))
+        countdown.on_end = self._pending.note_due

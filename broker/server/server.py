@@ -24,7 +24,7 @@ from odradek.broker.server.memory import Memory
 from odradek.broker.server.places_of_addresses import PlacesOfAddresses
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
-from odradek.protocol.plain_produce import Scan, scan
+from odradek.protocol.plain_produce import IN_PYTHON, PlainSteps
 
 T = TypeVar("T")
 
@@ -67,14 +67,15 @@ class Server:
         connections_max: int,
         presence: Presence | None = None,
         offload: Offload = inline,
-        scan: Scan = scan,
+        plain_steps: PlainSteps = IN_PYTHON,
         is_broker: IsTrusted | None = None,
     ) -> None:
         """`presence` counts the connections of transactional producers, if it is given.
 
         With `is_broker` it is the server of the listener for brokers, which serves them only.
 
-        `offload` runs what parses and builds large messages, and `scan` reads plain requests.
+        `offload` runs what parses and builds large messages, `plain_steps` are those of the
+        lane.
         """
         self._network = network
         self._core = core
@@ -85,7 +86,7 @@ class Server:
         self._is_broker = is_broker
         self._serves_brokers = serves_brokers = is_broker is not None
         takes = PRODUCE.key in handlers and not serves_brokers
-        self._lane = Lane(core, scan) if takes else None
+        self._lane = Lane(core, plain_steps) if takes else None
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,

@@ -38,6 +38,7 @@ from odradek.broker.storage.segment import NO_TIMESTAMP, Segment
 from odradek.broker.storage.unflushed import Unflushed
 from odradek.protocol.batch import BatchHeader, set_base_offset
 from odradek.protocol.errors import ErrorCode, KafkaError
+from odradek.protocol.plain_produce import Join
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -201,36 +202,29 @@ class Log:
 
     def append_together(
         self,
-        batches: Sequence[memoryview],
+        batches: list[memoryview],
         headers: Sequence[BatchHeader],
         *,
         leader_epoch: int,
         now_ms: int,
+        join: Join,
     ) -> int | None:
-        """Append batches by one write, with the timestamps of their headers.
+        """Append batches by one write.
 
         Return the first offset; None if the log may have to roll between them, and nothing is
         appended. Raises as `append`: none of them is appended.
         """
         base_offset, latest, segment = self.log_end_offset, self.epochs.latest, self.active
         leader_epoch = max(leader_epoch, latest)  # as in `_write`
-        offset, size_bytes, ends = base_offset, 0, []
-        for batch, header in zip(batches, headers, strict=True):
-            offset += header.last_offset_delta + 1
-            size_bytes += len(batch)
-            ends.append((offset - 1, header.max_timestamp))
-        if not segment.has_room_for_all(size_bytes, ends, self.config):
+        joined, ends = join(batches, base_offset, leader_epoch)
+        if not segment.has_room_for_all(len(joined), ends, self.config):
             return None
-        offset = base_offset
-        for batch, (last_offset, _) in zip(batches, ends, strict=True):
-            set_base_offset(batch, offset, leader_epoch)
-            offset = last_offset + 1
         try:
             self.files.disk.check_room()
-            segment.append_together(batches, base_offset, ends, self.config)
+            segment.append_together(joined, map(len, batches), base_offset, ends, self.config)
         except OSError as error:
             raise self._refusal(error) from error
-        self._follow(segment, batches, offset - 1, now_ms)
+        self._follow(segment, (joined,), ends[-1][0], now_ms)
         if leader_epoch > latest:
             self.epochs.assign(leader_epoch, base_offset)
         offset = base_offset
@@ -255,7 +249,9 @@ class Log:
         try:
             segment = self._with_room(size_bytes, now_ms, last_offset)
             ends = [(offset, now_ms) for offset in range(base_offset, last_offset + 1)]
-            segment.append_together(batches, base_offset, ends, self.config)
+            segment.append_together(
+                b"".join(batches), map(len, batches), base_offset, ends, self.config
+            )
         except OSError as error:
             raise self._refusal(error) from error
         self._follow(segment, batches, last_offset, now_ms)

@@ -38,7 +38,12 @@ from odradek.broker.storage.producer_entry import (
     ProducerEntry,
 )
 from odradek.broker.values.member_ids import is_member
-from odradek.protocol.batch import BatchHeader, add_sequence
+from odradek.protocol.batch import (
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    add_sequence,
+    is_next_sequence,
+)
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LAST_EPOCH: Final = 32_767
@@ -174,6 +179,21 @@ class Producers:
         self._check_transaction(entry, header)
         return None
 
+    def continues(self, header: BatchHeader) -> bool:
+        """Return True if a client's batch is the next of its producer, outside of a transaction.
+
+        Of any other one `check_client` says if it may be appended.
+        """
+        entry = self.entries.get(header.producer_id)
+        return (
+            entry is not None
+            and entry.first_offset == NO_OFFSET
+            and header.producer_epoch == entry.epoch
+            and len(entry.batches) > 0
+            and is_next_sequence(entry.batches[-1].last_sequence, header.base_sequence)
+            and not header.attributes & TRANSACTIONAL_BIT
+        )
+
     def check_coordinator(self, header: BatchHeader, *, verified_after: int | None = None) -> None:
         """Check a batch without sequences that a coordinator writes for a producer."""
         entry = self.entries.get(header.producer_id)
@@ -235,7 +255,7 @@ class Producers:
         entry.batches = (*entry.batches, batch)[-WINDOW:]
         entry.last_timestamp_ms = timestamp_ms
         entry.updated_ms = now_ms
-        if entry.first_offset == NO_OFFSET and header.is_transactional:
+        if header.attributes & TRANSACTIONAL_BIT and entry.first_offset == NO_OFFSET:
             entry.first_offset = base_offset
             self._open[base_offset] = producer_id
 

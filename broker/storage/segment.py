@@ -8,7 +8,7 @@ producers, transactions or the high watermark.
 
 import errno
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.broker.environment.env import Buffer, File, FsyncEnded
@@ -27,14 +27,13 @@ from odradek.broker.storage.index import OffsetIndex
 from odradek.broker.storage.segment_indexes import SegmentIndexes
 from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.protocol.batch import HEADER_BYTES
+from odradek.protocol.plain_produce import End
 
 INT32_MAX: Final = 2**31 - 1
 LANDMARKS_MAX: Final = 128
 WALK_BYTES: Final = 8 * 1024
 NO_TIMESTAMP: Final = -1
 
-End = tuple[int, int]
-"""The last offset of a batch, and its largest timestamp."""
 _BASE_OFFSET: Final = struct.Struct(">q")
 
 
@@ -206,15 +205,21 @@ class Segment:
         self.note(position, len(batch), last_offset, timestamp, config.index_interval_bytes)
 
     def append_together(
-        self, batches: Sequence[Buffer], base_offset: int, ends: Sequence[End], config: LogConfig
+        self,
+        batches: Buffer,
+        sizes: Iterable[int],
+        base_offset: int,
+        ends: Sequence[End],
+        config: LogConfig,
     ) -> None:
-        """Write batches that have their offsets, by one write. Raises as `append`."""
-        self._write(batches[0] if len(batches) == 1 else b"".join(batches))
+        """Write batches of these sizes, which have their offsets, by one write.
+
+        Raises as `append`.
+        """
+        self._write(batches)
         # A reader that goes on begins where a write has ended.
         self.note_boundary(base_offset, self.size_bytes)
-        interval_bytes = config.index_interval_bytes
-        for batch, (last_offset, timestamp) in zip(batches, ends, strict=True):
-            self.note(self.size_bytes, len(batch), last_offset, timestamp, interval_bytes)
+        self._note_all(sizes, ends, config.index_interval_bytes)
 
     def _write(self, batches: Buffer) -> None:
         file = self._files.get(self._log_path)
@@ -243,14 +248,35 @@ class Segment:
             self.largest_timestamp_offset = last_offset
         # Sparse indexes, as Kafka's: one entry every index.interval.bytes.
         if self._bytes_since_entry > interval_bytes:
-            assert self.indexes.loaded is not None
-            offsets, times = self.indexes.loaded
-            offsets.append(last_offset, position)
-            times.append(self.largest_timestamp, self.largest_timestamp_offset)
-            self._bytes_since_entry = 0
+            self._add_entry(last_offset, position)
         self._bytes_since_entry += size_bytes
         self.size_bytes = position + size_bytes
         self.next_offset = last_offset + 1
+
+    def _note_all(self, sizes: Iterable[int], ends: Sequence[End], interval_bytes: int) -> None:
+        """Note batches that were written at the end. It is `note` for each, at once."""
+        position, since, largest = self.size_bytes, self._bytes_since_entry, self.largest_timestamp
+        if position == 0:
+            self.first_timestamp = ends[0][1]
+        for size_bytes, (last_offset, timestamp) in zip(sizes, ends, strict=True):
+            if timestamp > largest:
+                self.largest_timestamp = largest = timestamp
+                self.largest_timestamp_offset = last_offset
+            if since > interval_bytes:
+                self._add_entry(last_offset, position)
+                since = 0
+            since += size_bytes
+            position += size_bytes
+        self._bytes_since_entry, self.size_bytes = since, position
+        self.next_offset = ends[-1][0] + 1
+
+    def _add_entry(self, last_offset: int, position: int) -> None:
+        """Add an entry to both indexes, before the batch at `position`."""
+        assert self.indexes.loaded is not None
+        offsets, times = self.indexes.loaded
+        offsets.append(last_offset, position)
+        times.append(self.largest_timestamp, self.largest_timestamp_offset)
+        self._bytes_since_entry = 0
 
     def seal(self) -> None:
         """End the appends, and finish the time index."""

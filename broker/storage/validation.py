@@ -12,11 +12,12 @@ The error codes are those of Kafka 4.3. Differs from Kafka:
 """
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.batch import (
     HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
     MAGIC,
     BatchHeader,
     Codec,
@@ -61,6 +62,34 @@ def check_for_log(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     """Check that a good batch of a client fits into a log. Raises as above."""
     _check_limits(header, config)
     _check_times(header, config, now_ms)
+
+
+class Fitting(NamedTuple):
+    """The batches that certainly fit into a log at one moment, for those that are checked at once.
+
+    Of any other one `check_for_log` says if it fits, or raises.
+    """
+
+    size_max: int
+    earliest_ms: int
+    latest_ms: int
+
+    @classmethod
+    def of(cls, config: LogConfig, now_ms: int) -> "Fitting":
+        return cls(
+            min(config.max_message_bytes, config.segment_bytes),
+            now_ms - config.message_timestamp_before_max_ms,
+            now_ms + config.message_timestamp_after_max_ms,
+        )
+
+    def has(self, header: BatchHeader) -> bool:
+        """Return True if the size and both timestamps of a batch are inside the bounds."""
+        size_max, earliest_ms, latest_ms = self
+        return (
+            header.batch_length + LENGTH_PREFIX_BYTES <= size_max
+            and earliest_ms <= header.base_timestamp <= latest_ms
+            and earliest_ms <= header.max_timestamp <= latest_ms
+        )
 
 
 def _check_base_offset(header: BatchHeader) -> None:

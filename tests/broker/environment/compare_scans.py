@@ -1,4 +1,4 @@
-"""Compares `scan` in C with `scan` in Python, on plain requests that were changed at random.
+"""Compares the steps in C with those in Python, on plain requests that were changed at random.
 
     python -m tests.broker.environment.compare_scans --frames N [--seed S] [--module FILE]
 
@@ -24,9 +24,9 @@ from odradek.protocol.apis.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from odradek.protocol.batch import set_crc
+from odradek.protocol.batch import HEADER_BYTES, set_crc
 from odradek.protocol.connection import ClientProtocol
-from odradek.protocol.plain_produce import PlainProduce, Scan
+from odradek.protocol.plain_produce import PlainProduce, PlainSteps
 from odradek.protocol.record import BatchBuilder, Record
 
 VERSIONS: Final = range(PRODUCE.min_version, PRODUCE.max_version + 1)
@@ -35,6 +35,7 @@ SHAPES: Final = ([1], [1], [3], [1, 2], [plain_produce.PARTS_MAX])
 FIELDS: Final = ((0, 8), (21, 2), (23, 4), (27, 8), (43, 8), (51, 2), (53, 4), (57, 4))
 """Where a header has what a batch of the plain form may not have, and its bytes."""
 CHANGES_MAX: Final = 3
+JOINED_MAX: Final = 20
 INTERESTING: Final = (0, 1, 2, 16, 17, 0x7F, 0x80, 0xFE, 0xFF)
 PRINTED_EACH: Final = 1_000_000
 
@@ -122,15 +123,26 @@ def plain_value(found: PlainProduce | None) -> object:
     return types, found._replace(records=[bytes(records) for records in found.records])  # type: ignore[misc]
 
 
-def compare(scan: Scan, seed: int, count: int) -> int:
-    """Compare the two on so many frames, and return how many of them were plain."""
-    plain = 0
+def compare(steps: PlainSteps, seed: int, count: int) -> int:
+    """Compare the two on so many frames, and return how many of them were plain.
+
+    Their batches are joined as those of a turn.
+    """
+    plain, batches = 0, list[memoryview]()
     for number, frame in enumerate(frames(seed, count), 1):
-        found, expected = scan(frame), plain_produce.scan(frame)
+        found, expected = steps.scan(frame), plain_produce.scan(frame)
         assert plain_value(found) == plain_value(expected), frame.hex()
-        plain += found is not None
         if number % PRINTED_EACH == 0:
             print(f"{number} frames were read alike", flush=True)
+        if found is None:
+            continue
+        plain += 1
+        batches += [batch for batch in found.records if len(batch) >= HEADER_BYTES]
+        if len(batches) > plain % JOINED_MAX:
+            base_offset, leader_epoch = plain << plain % 40, plain * 7919 % 2**31
+            joined = steps.join(batches, base_offset, leader_epoch)
+            assert joined == plain_produce.join(batches, base_offset, leader_epoch), batches
+            batches.clear()
     return plain
 
 
@@ -150,9 +162,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", type=Path)
     options = parser.parse_args()
-    scan = compiled.scan_in_c(None if options.module is None else module_of(options.module))
-    assert scan is not None, "nothing is compiled here"
-    plain = compare(scan, options.seed, options.frames)
+    steps = compiled.steps_in_c(None if options.module is None else module_of(options.module))
+    assert steps is not None, "nothing is compiled here"
+    plain = compare(steps, options.seed, options.frames)
     print(f"{options.frames} frames were read alike, {plain} of them plain")
 
 

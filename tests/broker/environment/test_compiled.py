@@ -5,7 +5,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -19,7 +19,7 @@ SANITIZED_FRAMES: Final = 100_000
 MUST_NOT_SKIP: Final = "ODRADEK_CI"
 
 needs_c = pytest.mark.skipif(
-    compiled.scan_in_c() is None and MUST_NOT_SKIP not in os.environ,
+    compiled.steps_in_c() is None and MUST_NOT_SKIP not in os.environ,
     reason="built without a C compiler, or not for this processor",
 )
 
@@ -27,10 +27,10 @@ needs_c = pytest.mark.skipif(
 @needs_c
 @pytest.mark.parametrize("seed", range(4))
 def test_frames_are_read_alike_in_c_and_in_python(seed: int) -> None:
-    scan = compiled.scan_in_c()
-    assert scan is not None
+    steps = compiled.steps_in_c()
+    assert steps is not None
     count = 5_000
-    plain = compare_scans.compare(scan, seed, count)
+    plain = compare_scans.compare(steps, seed, count)
     assert count // 10 < plain < count - count // 10
 
 
@@ -40,8 +40,24 @@ def test_the_comparison_sees_a_difference() -> None:
         found = plain_produce.scan(frame)
         return found and found._replace(headers=[None for _ in found.headers])
 
-    with pytest.raises(AssertionError):
-        compare_scans.compare(wrong, 1, 1_000)
+    def late(batches: list[memoryview], base_offset: int, leader_epoch: int) -> Any:
+        return plain_produce.join(batches, base_offset + 1, leader_epoch)
+
+    for steps in (
+        plain_produce.IN_PYTHON._replace(scan=wrong),
+        plain_produce.IN_PYTHON._replace(join=late),
+    ):
+        with pytest.raises(AssertionError):
+            compare_scans.compare(steps, 1, 1_000)
+
+
+@needs_c
+def test_what_is_no_list_of_batches_is_not_joined() -> None:
+    steps = compiled.steps_in_c()
+    assert steps is not None
+    for batches in ([memoryview(bytes(60))], [memoryview(bytes(70)), b"short"], [None]):
+        with pytest.raises((TypeError, ValueError)):
+            steps.join(batches, 0, 0)  # type: ignore[arg-type]
 
 
 @needs_c
@@ -87,10 +103,10 @@ def test_no_changed_frame_makes_the_code_in_c_read_past_its_memory(tmp_path: Pat
 
 def test_without_c_the_function_in_python_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compiled.OFF, "1")
-    assert compiled.fastest_scan() is plain_produce.scan
+    assert compiled.fastest_steps() is plain_produce.IN_PYTHON
 
 
 @needs_c
 def test_the_function_in_c_serves_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(compiled.OFF, raising=False)
-    assert compiled.fastest_scan() is not plain_produce.scan
+    assert compiled.fastest_steps() is not plain_produce.IN_PYTHON

@@ -335,7 +335,7 @@ async def test_an_api_that_cannot_be_imported_is_no_bug_of_the_lane(
 ) -> None:
     """As where no file descriptor is left: the task of the connection meets it again."""
     async with broker() as found:
-        (producer,) = await producers_of(found, 1)
+        producer = Producer(found.client(), await found.producer_id())
 
         def no_descriptor(_table: object, _key: int) -> Any:
             raise ProtocolError("Produce cannot be imported now")
@@ -354,7 +354,7 @@ async def test_an_assertion_of_the_log_in_a_turn_stops_the_broker(
     async def meet_it() -> None:
         async with broker() as found:
             (producer,) = await producers_of(found, 1)
-            monkeypatch.setattr(Segment, "note", _broken("an impossible offset"))
+            monkeypatch.setattr(Segment, "_note_all", _broken("an impossible offset"))
             producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
             await trio.sleep_forever()
 
