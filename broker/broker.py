@@ -113,14 +113,14 @@ async def serve(
     server, peer_server = _servers(env, config, core, connections_max, address)
 
     async def begin(nursery: trio.Nursery) -> None:
+        await _start_metrics(nursery, env, config, core, metadata, membership, server, peer_server)
         await nursery.start(partitions.run)
         await nursery.start(peers.run, core)
         await nursery.start(core.transactions.run, peers)
         await nursery.start(core.groups.run)
         bound = await bind_all(nursery, env, config, address, core, server, peer_server)
         await nursery.start(membership.run, bound.here, logs, coordinators, network)
-        for open_port in bound.client_ports:
-            open_port()
+        bound.open_client_ports()
         started(
             Started(
                 listeners=bound.listeners,
@@ -144,6 +144,34 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+async def _start_metrics(
+    nursery: trio.Nursery,
+    env: Env,
+    config: BrokerConfig,
+    core: Core,
+    metadata: ClusterMetadata,
+    membership: Membership,
+    server: Server,
+    peer_server: Server,
+) -> None:
+    """Serve metrics, whose modules no other start imports. Raises `CannotServe`, `ConfigError`."""
+    if not config.metrics_listen:
+        return
+    from odradek.broker.metrics.inside import Inside
+    from odradek.broker.metrics.loop_lag import LoopLag
+    from odradek.broker.metrics.observing import observe
+
+    inside = Inside(
+        core=core,
+        metadata=metadata,
+        membership=membership,
+        server=server,
+        peer_server=peer_server,
+        loop_lag=LoopLag(),
+    )
+    await nursery.start(observe, env, config.metrics_listen, inside)
 
 
 async def _metadata(

@@ -71,6 +71,7 @@ LEVELS = {
         {"replication"},
         {"api"},
         {"server", "membership"},
+        {"metrics"},
         {"broker"},
         {"process"},
         {"cli", "inspect"},

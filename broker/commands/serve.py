@@ -40,6 +40,11 @@ CONTROLLER_LISTENERS: Final = "controller.listener.names"
     is_flag=True,
     help="Keep everything in a temporary directory, which is removed at the end.",
 )
+@click.option(
+    "--metrics-listen",
+    metavar="HOST:PORT",
+    help="Serve /metrics, /live, /ready and /health there, to everybody who reaches it.",
+)
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
@@ -52,6 +57,7 @@ def serve(
     advertise: str | None,
     data_dir: str | None,
     ephemeral: bool,
+    metrics_listen: str | None,
     config_file: Path | None,
     assignments: tuple[str, ...],
     ignore_unknown: bool,
@@ -65,7 +71,7 @@ def serve(
     try:
         sources = read_sources(config_file, assignments)
         settled = settle(*sources, ignore_unknown=ignore_unknown)
-        config = _with_options(settled.config, listen, advertise, data_dir)
+        config = _with_options(settled.config, listen, advertise, data_dir, metrics_listen)
         if settled.ignored:
             click.echo(f"Ignored, for the broker has none such: {_named(settled)}.", err=True)
         directory = _data_directory(data_dir, config)
@@ -85,7 +91,11 @@ def serve(
 
 
 def _with_options(
-    config: BrokerConfig, listen: str | None, advertise: str | None, data_dir: str | None
+    config: BrokerConfig,
+    listen: str | None,
+    advertise: str | None,
+    data_dir: str | None,
+    metrics_listen: str | None,
 ) -> BrokerConfig:
     """Return the settings with those that options of their own give."""
     name = listen.partition("://")[0] if listen and "://" in listen else PLAINTEXT
@@ -93,6 +103,7 @@ def _with_options(
         "listeners": listen and f"{name}://{listen.rpartition('://')[2]}",
         "advertised.listeners": advertise and f"{name}://{advertise}",
         "log.dirs": data_dir,
+        "metrics.listen": metrics_listen,
     }
     given = {name: text for name, text in options.items() if text}
     values: dict[str, Any] = {name.replace(".", "_"): text for name, text in given.items()}

@@ -59,6 +59,10 @@ class Bound:
     here: BrokerImage
     client_ports: Sequence[Callable[[], None]]
 
+    def open_client_ports(self) -> None:
+        for open_port in self.client_ports:
+            open_port()
+
 
 async def _securities_of(
     env: Env, config: BrokerConfig, address: Address, core: Core

@@ -106,6 +106,8 @@ class Server:
         """The principal and the host of each connection of a broker."""
         self._count = 0
         self._refused_count = 0
+        self.refused_count = 0
+        """Connections that a limit of their number has refused."""
         self._is_stopping = False
         self._last_gone = trio.Event()
 
@@ -113,6 +115,26 @@ class Server:
         """Change the settings that count for connections which are opened from now on."""
         self._max_connections = config.max_connections
         self._apis = apis_of(config)
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that the requests and answers of all connections share."""
+        return self._memory
+
+    @property
+    def connection_count(self) -> int:
+        """The connections whose clients are known, and are served."""
+        return len(self._connections)
+
+    @property
+    def unauthenticated_count(self) -> int:
+        """The connections whose clients are not known yet."""
+        return self._handshakes.count
+
+    @property
+    def served_count(self) -> int:
+        """The connections that were served since the start."""
+        return self._count
 
     @property
     def held_bytes(self) -> int:
@@ -165,6 +187,8 @@ class Server:
         with self._addresses.place(stream.peer) as has_place:
             if has_place:
                 await self._serve_client(stream, security)
+            else:
+                self.refused_count += 1
 
     async def _serve_client(self, stream: Connection, security: ListenerSecurity) -> None:
         if await self._is_refused(stream):
@@ -182,6 +206,7 @@ class Server:
             return
         reserve = LOCAL_RESERVE if stream.is_local else 0
         if len(self._connections) >= min(self._files_max, self._max_connections + reserve):
+            self.refused_count += 1
             LOGGER.warning(
                 "connection of %s refused: %d are open, which is the limit; raise max.connections "
                 "(a few more are served from this machine itself) or the limit of open files "

@@ -1,0 +1,1 @@
+"""The counters of a broker for a Prometheus, and its health for an orchestrator."""

@@ -1,0 +1,42 @@
+"""The process: its memory and processor time, the loop, and the memory of requests."""
+
+from prometheus_client import ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily
+
+from odradek import __version__
+from odradek.broker.environment.turns import Turns
+from odradek.broker.metrics.families import Families
+from odradek.broker.metrics.inside import Inside
+from odradek.broker.metrics.loop_lag import BOUNDS
+
+
+async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
+    await turns.take()
+    families.take([*ProcessCollector(registry=None).collect()])
+    build = GaugeMetricFamily("odradek_build_info", "Always 1; its label is the version.")
+    build.add_sample("odradek_build_info", {"version": __version__}, 1)
+    families.take([build])
+    loop_lag = inside.loop_lag
+    families.histogram(
+        "odradek_loop_lag_seconds",
+        "How late a task of the event loop wakes.",
+        BOUNDS,
+        loop_lag.counts,
+        loop_lag.sum_seconds,
+    )
+    for pool, memory in (("clients", inside.server.memory), ("brokers", inside.peer_server.memory)):
+        families.gauge(
+            "odradek_memory_held_bytes",
+            "Bytes of requests and answers beyond those that each connection may always have.",
+            memory.used_bytes,
+            pool=pool,
+        )
+        families.gauge(
+            "odradek_memory_limit_bytes",
+            "The most bytes of the pool (queued.max.request.bytes).",
+            memory.limit_bytes,
+            pool=pool,
+        )
+    usage = inside.core.partitions.usage()
+    families.gauge("odradek_disk_free_bytes", "Free bytes of the data directory.", usage.free_bytes)
+    families.gauge("odradek_disk_bytes", "Bytes of the disk of the directory.", usage.total_bytes)

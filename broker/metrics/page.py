@@ -1,0 +1,52 @@
+"""The page `/metrics`: read what is counted, in turns, and format it outside the loop.
+
+Nothing is counted for the page: it reads plain attributes of the parts. One scrape is made at a
+time, so that many that ask cost no more than one.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import trio
+from prometheus_client.exposition import choose_encoder
+
+from odradek.broker.environment.env import Offload
+from odradek.broker.environment.turns import Turns
+from odradek.broker.metrics.families import Families
+from odradek.broker.metrics.http_server import HttpAnswer
+from odradek.broker.metrics.inside import Inside
+from odradek.broker.metrics.of_cluster import add_cluster
+from odradek.broker.metrics.of_connections import add_connections
+from odradek.broker.metrics.of_groups import add_groups
+from odradek.broker.metrics.of_partitions import add_partitions
+from odradek.broker.metrics.of_process import add_process
+from odradek.broker.metrics.of_transactions import add_transactions
+
+Source = Callable[[Families, Inside, Turns], Awaitable[None]]
+SOURCES: Final[Sequence[Source]] = (
+    add_process,
+    add_connections,
+    add_cluster,
+    add_partitions,
+    add_transactions,
+    add_groups,
+)
+
+
+class MetricsPage:
+    def __init__(self, inside: Inside, offload: Offload) -> None:
+        self._inside = inside
+        self._offload = offload
+        self._scraping = trio.Lock()
+
+    async def get(self, accept: str) -> HttpAnswer:
+        """HttpAnswer a scrape, in the format that its header Accept prefers."""
+        encode, content_type = choose_encoder(accept)
+        async with self._scraping:
+            families = Families()
+            turns = Turns()
+            for add in SOURCES:
+                await add(families, self._inside, turns)
+            body = await self._offload(partial(encode, families))
+        return HttpAnswer(body, content_type)

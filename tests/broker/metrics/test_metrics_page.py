@@ -1,0 +1,147 @@
+"""What a Prometheus and an orchestrator get from a running broker."""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from prometheus_client.parser import text_string_to_metric_families
+
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+from odradek.client.blocking import Producer
+from tests.broker.asks import create_topic
+from tests.broker.raw import PATIENCE_SECONDS, RawClient
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[3]
+AT = re.compile(r"metrics are at (http://[^/]+)/metrics")
+OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+
+class Page:
+    """The listener of metrics of a broker."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        found = AT.search(broker.log)
+        assert found is not None, broker.log
+        self.address = found[1]
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(f"{self.address}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the sample of that name with these labels, among others."""
+        _, text = self.get("/metrics")
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        assert len(found) == 1, (name, labels, found)
+        return found[0]
+
+
+@contextmanager
+def observed(**config: str) -> Iterator[tuple[RunningBroker, Page]]:
+    settings = {name.replace("_", "."): text for name, text in config.items()}
+    with run_broker(config={"metrics.listen": "127.0.0.1:0", **settings}) as broker:
+        yield broker, Page(broker)
+
+
+def test_both_formats_can_be_read_and_each_series_is_there_once() -> None:
+    with observed() as (broker, page):
+        with RawClient(broker) as client:
+            create_topic(client, "t", partitions=3)
+        for families, headers in (
+            (text_string_to_metric_families, {}),
+            (open_families, OPEN_METRICS),
+        ):
+            status, text = page.get("/metrics", **headers)
+            assert status == 200
+            series = [
+                (sample.name, *sorted(sample.labels.items()))
+                for family in families(text)
+                for sample in family.samples
+            ]
+            assert len(series) == len(set(series)) > 40
+        assert page.value("kafka_log_log_numlogsegments", topic="t") == 3
+
+
+def test_partitions_have_series_of_their_own_only_if_that_is_set() -> None:
+    with observed(metrics_partitions="true") as (broker, page):
+        with RawClient(broker) as client:
+            create_topic(client, "t", partitions=2)
+        assert page.value("kafka_log_log_logendoffset", topic="t", partition="1") == 0
+    with observed() as (broker, page):
+        with RawClient(broker) as client:
+            create_topic(client, "t", partitions=2)
+        assert "partition=" not in page.get("/metrics")[1]
+
+
+def test_an_open_transaction_is_seen_until_its_end() -> None:
+    with (
+        observed() as (broker, page),
+        Producer(broker.address, transactional_id="teller") as producer,
+    ):
+        assert page.value("odradek_txn_open", state="Ongoing") == 0
+        with producer.transaction():
+            producer.send("t", b"x").result()
+            assert page.value("odradek_txn_open", state="Ongoing") == 1
+            assert page.value("odradek_txn_oldest_open_seconds") > 0
+            assert page.value("kafka_cluster_partition_laststableoffsetlag", topic="t") == 1
+        while page.value("odradek_txn_open", state="PrepareCommit"):
+            pass
+        assert page.value("odradek_txn_open", state="Ongoing") == 0
+        assert page.value("odradek_txn_oldest_open_seconds") == 0
+        assert page.value("odradek_txn_ids") == 1
+
+
+def test_a_broker_says_that_it_lives_and_is_ready_also_after_a_kill() -> None:
+    with observed() as (broker, page):
+        broker.kill()
+        broker.start()
+        page = Page(broker)
+        while page.get("/ready")[0] != 200:  # its coordinators read their state
+            pass
+        assert page.get("/live") == (200, "live\n")
+        assert '"offline_partitions": []' in page.get("/health")[1]
+
+
+def test_an_address_that_is_taken_or_none_is_one_sentence() -> None:
+    with observed() as (_, page):
+        taken = page.address.removeprefix("http://")
+        with (
+            pytest.raises(BrokerDidNotStart, match=r"metrics\.listen: .* cannot be listened on"),
+            run_broker(config={"metrics.listen": taken}),
+        ):
+            pass
+    with (
+        pytest.raises(BrokerDidNotStart, match=r"metrics\.listen is HOST:PORT"),
+        run_broker(config={"metrics.listen": "9100"}),
+    ):
+        pass
+
+
+def test_the_page_of_the_documentation_has_the_names_of_all_metrics_and_no_others() -> None:
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    names = re.findall(r"`((?:kafka|odradek)_\w+)(?:\{[\w,]*\})?`", text)
+    settings = {"metrics_partitions": "true"}
+    with observed(**settings) as (broker, page), RawClient(broker) as client:
+        create_topic(client, "t", partitions=1)
+        found = set()
+        for family in text_string_to_metric_families(page.get("/metrics")[1]):
+            is_counter = family.type == "counter"
+            found.add(f"{family.name}_total" if is_counter else family.name)
+    own = {name for name in found if name.startswith(("kafka_", "odradek_"))}
+    assert own | {"odradek_groups"} == set(names)
