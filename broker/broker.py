@@ -12,7 +12,7 @@ end, logs are flushed and marked as closed cleanly.
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -54,6 +54,9 @@ from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
+
+if TYPE_CHECKING:
+    from odradek.broker.cluster.peer_login import PeerLogin
 
 __all__ = ["Address", "CannotServe", "Started", "serve"]
 
@@ -208,7 +211,11 @@ def _peers(
 ) -> tuple[Peers, Peers | None, PeerNetwork]:
     """Return all brokers, with this one; the same again if there may be others; the way there."""
     network = PeerNetwork(
-        env.net, listeners=address.listeners, tls=address.tls, is_broker=authorizer.is_broker
+        env.net,
+        listeners=address.listeners,
+        tls=address.tls,
+        logins=_logins(env, address),
+        is_broker=authorizer.is_broker,
     )
     peers = Peers(
         node_id=config.node_id,
@@ -218,6 +225,16 @@ def _peers(
         store=env.meta,
     )
     return peers, None if address.peer_port is None else peers, network
+
+
+def _logins(env: Env, address: Address) -> "dict[str, PeerLogin]":
+    """Return what this broker logs in with at the listeners of others, by name."""
+    given = {name: each.login for name, each in address.sasl.items() if each.login is not None}
+    if address.peer_port is None or not given:
+        return {}
+    from odradek.broker.cluster.peer_login import PeerLogin
+
+    return {name: PeerLogin(name, login, rng=env.rng) for name, login in given.items()}
 
 
 def _cluster_topics(

@@ -95,8 +95,8 @@ def run(
     try:
         if not config.etcd_endpoints:
             check_one_broker(config)
-        tls = _tls_of(listeners, config)
         sasl = _sasl_of(listeners, config)
+        tls = _tls_of(listeners, config, sasl)
         oauth = _oauth_of(sasl, config)
     except (ConfigError, ExtraMissing) as error:
         raise CannotServe(str(error)) from None
@@ -124,7 +124,9 @@ def run(
             raise
 
 
-def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, ListenerTls]":
+def _tls_of(
+    listeners: Sequence[Listener], config: BrokerConfig, sasl: "dict[str, SaslOfListener]"
+) -> "dict[str, ListenerTls]":
     """Return the TLS of each listener that has it. Raises `ConfigError`."""
     with_tls = [each for each in listeners if each.has_tls]
     if not with_tls:
@@ -134,7 +136,11 @@ def _tls_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, L
     between = listeners[0].name if config.etcd_endpoints else None
     return {
         each.name: ListenerTls(
-            each.name, config, is_for_brokers=each.name == between, has_sasl=each.has_sasl
+            each.name,
+            config,
+            is_for_brokers=each.name == between,
+            has_sasl=each.has_sasl,
+            has_login=each.has_sasl and sasl[each.name].login is not None,
         )
         for each in with_tls
     }
@@ -145,15 +151,12 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
     with_sasl = [each.name for each in listeners if each.has_sasl]
     if not with_sasl:
         return {}
-    if config.etcd_endpoints and listeners[0].has_sasl and not listeners[0].has_tls:
-        raise ConfigError(
-            f"Listener {listeners[0].name}, at whose hosts the brokers of a cluster reach each "
-            "other, has SASL without TLS, which the port between brokers does not have: let "
-            "inter.broker.listener.name be another one, with TLS."
-        )
-    from odradek.broker.config.sasl_listeners import sasl_of
+    from odradek.broker.config.sasl_listeners import check_between_brokers, sasl_of
 
-    return {name: sasl_of(config, name, _read_text) for name in with_sasl}
+    found = {name: sasl_of(config, name, _read_text) for name in with_sasl}
+    if config.etcd_endpoints:
+        check_between_brokers(config, listeners[0], found.get(listeners[0].name))
+    return found
 
 
 def _read_text(path: str) -> str:

@@ -117,7 +117,9 @@ class Authority:
         key: Any = None,
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = 30 * DAY,
+        usages: Sequence[x509.ObjectIdentifier] = (),
     ) -> Signed:
+        """`usages` are what it may be used for; any use without them."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(
             named(name) if subject is None else subject,
@@ -125,6 +127,7 @@ class Authority:
             hosts=hosts,
             begins=begins,
             ends=ends,
+            usages=usages,
         )
         return Signed(self._directory, name, key, certificate, self.certificate)
 
@@ -137,6 +140,7 @@ class Authority:
         begins: datetime.timedelta = -DAY,
         ends: datetime.timedelta = 30 * DAY,
         is_authority: bool = False,
+        usages: Sequence[x509.ObjectIdentifier] = (),
     ) -> x509.Certificate:
         issuer = subject if is_authority else self.certificate.subject
         builder = (
@@ -152,6 +156,8 @@ class Authority:
         if hosts:
             names = x509.SubjectAlternativeName(list(map(_host, hosts)))
             builder = builder.add_extension(names, critical=False)
+        if usages:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(list(usages)), critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
 

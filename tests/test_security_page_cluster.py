@@ -20,6 +20,7 @@ from tests.test_security_page import MUTUAL, TLS, blocks, make
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 THREE: Final = "Three brokers"
+PASSWORDS: Final = "Three brokers with passwords"
 ETCD: Final = "http://127.0.0.1:2379"
 COUNT: Final = 3
 
@@ -59,6 +60,62 @@ def brokers(directory: Path, commands: str) -> Iterator[None]:
             process.wait()
 
 
+def test_the_recipe_for_three_brokers_with_passwords_works_as_it_is_printed(
+    real_etcd: RealEtcd, tmp_path: Path
+) -> None:
+    passwords, users, serve = blocks(PASSWORDS, "sh")
+    (properties,) = blocks(PASSWORDS, "properties")
+    assert ETCD in properties
+    properties = properties.replace(ETCD, ",".join(real_etcd.endpoints))
+    (tmp_path / "brokers.properties").write_text(f"{properties}etcd.key.prefix=/passwords\n")
+    make(tmp_path, passwords)
+    make(tmp_path, f'odradek() {{ {sys.executable} -m odradek.broker "$@"; }}\n{users}')
+    ports = free_ports(2 * COUNT)
+    clients, peers = ports[:COUNT], ports[COUNT:]
+    addresses = ",".join(f"localhost:{port}" for port in clients)
+
+    def options(user: str) -> dict[str, Any]:
+        return {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": user,
+            "sasl_password": (tmp_path / f"{user}.password").read_text().strip(),
+        }
+
+    with brokers(tmp_path, on_ports(serve, clients, peers)):
+        wait_until(lambda: are_there(addresses, options("alice")))
+        with (
+            Admin(addresses, **options("alice")) as admin,
+            Producer(addresses, **options("alice")) as producer,
+        ):
+            admin.create_topics([NewTopic("flights", 3, COUNT)])
+            for partition in range(3):
+                producer.send("flights", b"LH 400", partition=partition).result()
+
+            def are_in_sync() -> bool:
+                (topic,) = admin.describe_topics("flights")
+                return all(len(each.isr) == COUNT for each in topic.partitions)
+
+            wait_until(are_in_sync)
+        with (
+            pytest.raises(OdradekError, match=r"(?i)authoriz"),
+            Producer(addresses, **options("broker")) as nobody,
+        ):
+            nobody.send("flights", b"LH 401").result()
+    log = (tmp_path / "log").read_text()
+    assert "does not let this broker in" not in log
+    assert not any(options(user)["sasl_password"] in log for user in ("alice", "broker"))
+
+
+def are_there(addresses: str, options: dict[str, Any]) -> bool:
+    """Return True if all brokers have started."""
+    try:
+        with Admin(addresses, **options) as admin:
+            return len(admin.describe_cluster().brokers) == COUNT
+    except OdradekError:
+        return False
+
+
 def test_the_recipe_for_three_brokers_works_as_it_is_printed(
     real_etcd: RealEtcd, tmp_path: Path
 ) -> None:
@@ -78,15 +135,7 @@ def test_the_recipe_for_three_brokers_works_as_it_is_printed(
         "ssl_key_location": str(tmp_path / "alice.key"),
     }
     with brokers(tmp_path, on_ports(blocks(THREE, "sh")[1], clients, peers)):
-
-        def are_there() -> bool:
-            try:
-                with Admin(addresses, **alice) as admin:
-                    return len(admin.describe_cluster().brokers) == COUNT
-            except OdradekError:  # it has not started
-                return False
-
-        wait_until(are_there)
+        wait_until(lambda: are_there(addresses, alice))
         with Admin(addresses, **alice) as admin:
             admin.create_topics([NewTopic("flights", 3, COUNT)])
             with Producer(addresses, **alice) as producer:

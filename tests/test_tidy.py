@@ -23,6 +23,7 @@ LAYERS = {"protocol": set[str](), "client": {"protocol"}, "broker": {"protocol"}
 # the doors between broker and client
 DOORS = {
     ("broker/cluster/peer_connection.py", "client"),
+    ("broker/cluster/peer_login.py", "client"),
     ("broker/membership/peers.py", "client"),
     ("broker/cli.py", "client"),
     ("broker/testing.py", "client"),

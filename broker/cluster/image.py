@@ -39,7 +39,10 @@ class BrokerImage:
     peer_listener: str = ""
     """The name of the listener whose security `peer_port` has (`inter.broker.listener.name`)."""
     peer_protocol: str = "PLAINTEXT"
-    """The security protocol of that listener."""
+    """The security protocol of `peer_port`: SSL if brokers show certificates there, whatever the
+    listener asks clients for; one with SASL if they log in."""
+    peer_principal: str = ""
+    """Where brokers log in: the principal of this one, by which the others know it."""
     epoch: int = 0
     """The broker epoch: the revision of the metadata store in which it registered."""
     is_leaving: bool = False

@@ -2,8 +2,8 @@
 
     /cluster            {"id": ...}, and "adopting" while a broker's metadata is being moved here
     /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port",
-                         "peer_listener", "peer_protocol", "directory", "leaving", "lease",
-                         "groups", "rack"}
+                         "peer_listener", "peer_protocol", "peer_principal", "directory",
+                         "leaving", "lease", "groups", "rack"}
     /known/ID           the same for each broker that was registered, until it is forgotten
     /controller         {"id"}: the broker that elects leaders
     /topics/NAME        {"id": 16 bytes, "configs": {...}, "min_isr", "by_tag",
@@ -236,6 +236,7 @@ def pack_broker(broker: BrokerImage, directory_id: str) -> bytes:
             "peer_port": broker.peer_port,
             "peer_listener": broker.peer_listener,
             "peer_protocol": broker.peer_protocol,
+            **({"peer_principal": broker.peer_principal} if broker.peer_principal else {}),
             "directory": directory_id,
             "leaving": broker.is_leaving,
             "lease": broker.lease,
@@ -260,6 +261,7 @@ def read_broker(key: str, stored: Versioned) -> BrokerImage:
             peer_port=_int32(fields["peer_port"]),
             peer_listener=_text(fields.get("peer_listener", "")),
             peer_protocol=_text(fields.get("peer_protocol", "PLAINTEXT")),
+            peer_principal=_text(fields.get("peer_principal", "")),
             epoch=stored.create_revision,
             is_leaving=bool(fields["leaving"]),
             lease=_typed(fields.get("lease", 0), int),

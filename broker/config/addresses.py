@@ -7,6 +7,7 @@ sent to. Each name has a security protocol: with TLS or without, and with SASL o
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from odradek.broker.config.sasl import BETWEEN_BROKERS
 from odradek.broker.config.settings import ConfigError, shortened, string
 from odradek.broker.config.tls import PREFIX, TlsSettings, own_name, split_listener_name
 from odradek.late import dataclass
@@ -69,6 +70,18 @@ class AddressSettings(TlsSettings):
         about=(
             "The brokers of a cluster use the listener that is named as this protocol among each "
             "other. Give it or `inter.broker.listener.name`, not both."
+        ),
+    )
+    sasl_mechanism_inter_broker_protocol: str = string(
+        "",
+        choices=BETWEEN_BROKERS,
+        may_be_empty=True,
+        why="a broker logs in at the others by a name and a password",
+        about=(
+            "The mechanism by which this broker logs in at the others, where their listener has "
+            "SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Name and password are in "
+            "`listener.name.<listener>.<mechanism>.sasl.jaas.config`. Unset, brokers know each "
+            "other by certificates on a listener of SASL_SSL, and SASL_PLAINTEXT is refused."
         ),
     )
 

@@ -15,6 +15,8 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISMS: Final = (PLAIN, *SCRAM, OAUTHBEARER)
 """The mechanisms that this broker has."""
+BETWEEN_BROKERS: Final = (PLAIN, *SCRAM)
+"""Those by which one broker logs in at another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class SaslSettings(OAuthSettings):
         about=(
             'The users of PLAIN, as `PlainLoginModule required user_alice="secret";`, given as '
             "`listener.name.<listener>.plain.sasl.jaas.config`. The users of SCRAM are in the "
-            "metadata store."
+            "metadata store. The options `username` and `password`, of SCRAM's "
+            "`ScramLoginModule`, too, are what this broker logs in with at the others."
         ),
     )
     sasl_plain_users_file: str = string(

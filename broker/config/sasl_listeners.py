@@ -1,13 +1,20 @@
-"""The settings of SASL of one listener, checked: mechanisms, users of PLAIN, sessions."""
+"""The settings of SASL of one listener, checked: mechanisms, users of PLAIN, sessions.
+
+Brokers use one listener's settings among each other (`inter.broker.listener.name`). With
+`sasl.mechanism.inter.broker.protocol` a broker logs in at the others by the name and the password
+that the line of JAAS of that mechanism has, as in Kafka.
+"""
 
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Final
 
+from odradek.broker.config.addresses import AddressSettings, Listener
 from odradek.broker.config.sasl import MECHANISMS, OAUTHBEARER, PLAIN
 from odradek.broker.config.settings import ConfigError, shortened
 from odradek.broker.config.tls import TlsSettings, own_name
 from odradek.broker.config.users_file import SETTING, ReadText, UsersFile
+from odradek.broker.security.principal import USER, Principal
 from odradek.late import dataclass
 from odradek.protocol.jaas import (
     OAUTHBEARER_MODULE,
@@ -19,6 +26,7 @@ from odradek.protocol.jaas import (
 
 JAAS: Final = "sasl.jaas.config"
 USER_OPTION: Final = "user_"
+BETWEEN: Final = "sasl.mechanism.inter.broker.protocol"
 MODULES: Final = {
     PLAIN: PLAIN_MODULE,
     "SCRAM-SHA-256": SCRAM_MODULE,
@@ -26,6 +34,20 @@ MODULES: Final = {
     OAUTHBEARER: OAUTHBEARER_MODULE,
 }
 """The only modules that a line of JAAS may name. They stand for what is built in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """The name and the password by which this broker logs in at the others."""
+
+    mechanism: str
+    username: str
+    password: str = field(repr=False)
+
+    @property
+    def principal(self) -> Principal:
+        """The principal that this broker has where it has logged in."""
+        return Principal(USER, self.username)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +63,11 @@ class SaslOfListener:
     """Those of a file, if there is one."""
     session_ms: Mapping[str, int]
     """How long a session of each mechanism lasts; 0 is for ever."""
+    login: Login | None = None
+    """The login of this broker at others that use a listener of this name among each other."""
 
 
-def sasl_of(settings: TlsSettings, listener: str, read: ReadText) -> SaslOfListener:
+def sasl_of(settings: AddressSettings, listener: str, read: ReadText) -> SaslOfListener:
     """Return what the settings say of a listener. Raises `ConfigError`, with setting and place."""
     enabled = str(settings.of_listener(listener, "sasl.enabled.mechanisms"))
     mechanisms = tuple(each.upper() for each in enabled.split(","))
@@ -59,11 +83,14 @@ def sasl_of(settings: TlsSettings, listener: str, read: ReadText) -> SaslOfListe
             )
     _check_place_of_jaas(settings, listener)
     passwords: dict[str, str] = {}
+    login = None
     for mechanism in MECHANISMS:
         options = _jaas(settings, listener, mechanism)
         if mechanism == PLAIN:
             users = {n.removeprefix(USER_OPTION): p for n, p in options.items() if _is_user(n)}
             passwords = users
+        if mechanism == settings.sasl_mechanism_inter_broker_protocol:
+            login = _login(settings, listener, mechanism, options)
         if mechanism == OAUTHBEARER and options:
             name = own_name(listener, f"{mechanism.lower()}.{JAAS}")
             raise ConfigError(
@@ -88,7 +115,70 @@ def sasl_of(settings: TlsSettings, listener: str, read: ReadText) -> SaslOfListe
             each: int(settings.of_mechanism(listener, each, "connections.max.reauth.ms"))
             for each in mechanisms
         },
+        login=login,
     )
+
+
+def check_between_brokers(
+    settings: AddressSettings, between: Listener, sasl: SaslOfListener | None
+) -> None:
+    """Raise `ConfigError` if the brokers of a cluster could not use a listener among each other.
+
+    `sasl` is that of the listener `between`, if it has SASL.
+    """
+    if sasl is None:
+        return
+    mechanism = settings.sasl_mechanism_inter_broker_protocol
+    if not mechanism and not between.has_tls:
+        raise ConfigError(
+            f"Brokers use listener {between.name} among each other, which has SASL and no TLS: set "
+            f"{BETWEEN}, to SCRAM-SHA-512 for example, and "
+            f"{own_name(between.name, f'scram-sha-512.{JAAS}')} with the username and the password "
+            "by which this broker logs in at the others."
+        )
+    if mechanism and mechanism not in sasl.mechanisms:
+        given = settings.name_given(between.name, "sasl.enabled.mechanisms")
+        raise ConfigError(
+            settings.blamed(
+                BETWEEN,
+                f"{BETWEEN} is {mechanism}, which listener {between.name} does not have for the "
+                f"other brokers: {given} is {','.join(sasl.mechanisms)}.",
+            )
+        )
+    if mechanism and sasl.login is None:
+        name = own_name(between.name, f"{mechanism.lower()}.{JAAS}")
+        raise ConfigError(
+            settings.blamed(
+                name if name in settings.places else BETWEEN,
+                f"{BETWEEN} is {mechanism}, and {name} does not say by which name this broker logs "
+                f'in at the others: it is {MODULES[mechanism]} required username="NAME" '
+                'password="PASSWORD";',
+            )
+        )
+
+
+def _login(
+    settings: TlsSettings, listener: str, mechanism: str, options: Mapping[str, str]
+) -> Login | None:
+    """Return what a line of JAAS has for this broker itself. Raises `ConfigError`."""
+    username, password = (options.get(each) for each in ("username", "password"))
+    if username is None and password is None:
+        return None
+    name = own_name(listener, f"{mechanism.lower()}.{JAAS}")
+    if not username or not password:
+        lacks = "password" if username else "username"
+        raise ConfigError(
+            settings.blamed(
+                name,
+                f"{name} has no {lacks}: a broker logs in at the others with username and "
+                "password.",
+            )
+        )
+    if "\0" in f"{username}{password}":
+        raise ConfigError(
+            settings.blamed(name, f"{name} has a character NUL in username or password.")
+        )
+    return Login(mechanism=mechanism, username=username, password=password)
 
 
 def _is_user(option: str) -> bool:

@@ -98,7 +98,8 @@ class ReplicaFetcher:
             # back, an election takes them away, and until then every connection begins a new
             # session.
             except PeerUnreachable as error:
-                LOGGER.info("the leader of %d partitions: %s", len(self._followers), error)
+                if not error.is_logged:
+                    LOGGER.info("the leader of %d partitions: %s", len(self._followers), error)
                 await trio.sleep(RECONNECT_SECONDS)
 
     async def _some_follower(self) -> None:

@@ -20,6 +20,10 @@ class ServedTls(Protocol):
     @property
     def current(self) -> TlsContext: ...
 
+    @property
+    def authorities(self) -> str | None:
+        """The certificates that sign those of clients, as PEM."""
+
     def principal_of(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client by its certificate. Raises `HandshakeFailed`."""
 
@@ -36,7 +40,11 @@ class ListenerSecurity:
     @property
     def shown_name(self) -> str | None:
         """The name for the log, also that of the port between brokers."""
-        return self.tls.name if self.name is None and self.tls is not None else self.name
+        if self.name is not None:
+            return self.name
+        if self.tls is not None:
+            return self.tls.name
+        return None if self.sasl is None else f"{self.sasl.name} for brokers"
 
 
 NO_SECURITY: Final = ListenerSecurity()

@@ -8,16 +8,23 @@ import trio
 
 from odradek.broker.api.context import Core
 from odradek.broker.cluster.image import BrokerImage, Endpoint
-from odradek.broker.config.addresses import PLAINTEXT, SSL, Listener, printed
+from odradek.broker.config.addresses import (
+    PLAINTEXT,
+    SASL_PLAINTEXT,
+    SASL_SSL,
+    SSL,
+    Listener,
+    printed,
+)
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Env
 from odradek.broker.security.principal import ANONYMOUS, Principal
-from odradek.broker.server.known_client import NO_SECURITY, ListenerSecurity
+from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.server.server import Server
 from odradek.late import dataclass
 
 if TYPE_CHECKING:
-    from odradek.broker.config.sasl_listeners import SaslOfListener
+    from odradek.broker.config.sasl_listeners import Login, SaslOfListener
     from odradek.broker.oauth.listener_oauth import ListenerOAuth
     from odradek.broker.server.listener_sasl import ListenerSasl
     from odradek.broker.tls.listener_tls import ListenerTls
@@ -44,6 +51,23 @@ class Address:
     """The SASL of the listeners that have it, by name."""
     oauth: "Mapping[str, ListenerOAuth]" = field(default_factory=dict)
     """The OAUTHBEARER of the listeners that have it, by name."""
+
+    @property
+    def login(self) -> "Login | None":
+        """The login of this broker at the others; None where they do not log in."""
+        found = self.sasl.get(self.listeners[0].name)
+        return None if found is None else found.login
+
+    @property
+    def peer_protocol(self) -> str:
+        """The security protocol of `peer_port`.
+
+        Without a login brokers know each other by certificates, also where clients have passwords.
+        """
+        has_tls = self.listeners[0].has_tls
+        if self.login is None:
+            return SSL if has_tls else PLAINTEXT
+        return SASL_SSL if has_tls else SASL_PLAINTEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +102,19 @@ async def _securities_of(
         )
         for each in address.listeners
     }
+
+
+def _security_for_brokers(
+    env: Env, config: BrokerConfig, address: Address, core: Core
+) -> ListenerSecurity:
+    """Return what `peer_port` asks of other brokers."""
+    name = address.listeners[0].name
+    tls = address.tls.get(name)
+    has_login = address.login is not None
+    return ListenerSecurity(
+        tls=None if tls is None else tls.for_brokers(),
+        sasl=_sasl_of(env, config, address, name, core) if has_login else None,
+    )
 
 
 def _sasl_of(
@@ -130,14 +167,13 @@ async def bind_all(
                 advertised_port=listener.advertised_port or port,
             )
         )
-    first = listening[0]
+    first, login = listening[0], address.login
     peer_port = 0
     if address.peer_port is not None:
-        tls = address.tls.get(first.name)
         nursery.start_soon(peer_server.watch)
         _, peer_port, open_port = await nursery.start(
             *(_listen, peer_server, address.listeners[0].host, address.peer_port),
-            NO_SECURITY if tls is None else ListenerSecurity(tls=tls.for_brokers()),
+            _security_for_brokers(env, config, address, core),
         )
         open_port()
     here = BrokerImage(
@@ -147,8 +183,8 @@ async def bind_all(
         peer_host=first.advertised_host if address.peer_port is not None else "",
         peer_port=peer_port,
         peer_listener=first.name if address.peer_port is not None else "",
-        # Brokers know each other by their certificates, also where clients have passwords.
-        peer_protocol=SSL if first.has_tls else PLAINTEXT,
+        peer_protocol=address.peer_protocol,
+        peer_principal="" if login is None else str(login.principal),
         has_transaction_groups=True,
         knows_acls=True,
         knows_quotas=True,
@@ -198,5 +234,8 @@ def _not_listened_on(host: str, port: int, error: BaseException) -> CannotServe:
 
 def own_principal(address: Address) -> Callable[[], Principal | None]:
     """Return what returns the principal of this broker on the listener for brokers."""
+    if address.login is not None:
+        principal = address.login.principal
+        return lambda: principal
     tls = address.tls.get(address.listeners[0].name)
     return (lambda: ANONYMOUS) if tls is None else tls.own_principal

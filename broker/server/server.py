@@ -102,8 +102,8 @@ class Server:
         self._max_connections = connections_max if serves_brokers else config.max_connections
         self._addresses = None if serves_brokers else PlacesOfAddresses(config)
         self._connections: dict[int, ClientConnection] = {}
-        self._trusted: dict[int, tuple[Principal, str]] = {}
-        """The principal and the host of each connection of a broker."""
+        self._trusted: dict[int, Callable[[], str]] = {}
+        """For each connection of a broker, what returns why it is one of none any more, or ""."""
         self._count = 0
         self._refused_count = 0
         self.refused_count = 0
@@ -193,6 +193,7 @@ class Server:
     async def _serve_client(self, stream: Connection, security: ListenerSecurity) -> None:
         if await self._is_refused(stream):
             return
+        authorities = None if security.tls is None else security.tls.authorities
         client = await self._handshakes.know(
             stream, security, partial(self._context_of, stream, security)
         )
@@ -233,7 +234,10 @@ class Server:
         number = self._count
         self._connections[number] = connection
         if self._is_broker is not None:
-            self._trusted[number] = principal, host_of(stream.peer)
+            host = host_of(stream.peer)
+            self._trusted[number] = partial(
+                self._why_distrusted, principal, host, security, authorities
+            )
         try:
             await connection.run()
         finally:
@@ -314,12 +318,23 @@ class Server:
 
     def _end_distrusted(self) -> None:
         """End the connections of brokers that are none any more: an ACL entry was removed."""
-        for number, (principal, host) in list(self._trusted.items()):
-            assert self._is_broker is not None
-            if not self._is_broker(principal, host):
+        for number, why_distrusted in list(self._trusted.items()):
+            if why := why_distrusted():
                 connection = self._connections[number]
-                LOGGER.warning(NO_BROKER, connection.peer, no_broker(principal))
+                LOGGER.warning(NO_BROKER, connection.peer, why)
                 connection.abandon()
+
+    def _why_distrusted(
+        self, principal: Principal, host: str, security: ListenerSecurity, authorities: str | None
+    ) -> str:
+        """Return why a connection is that of no broker any more; "" if it is.
+
+        `authorities` are those of TLS by which it was let in.
+        """
+        assert self._is_broker is not None
+        if security.tls is not None and security.tls.authorities != authorities:
+            return f"{principal}, whom authorities have let in that this broker had before"
+        return "" if self._is_broker(principal, host) else no_broker(principal)
 
     def _close_costliest(self, now: float) -> None:
         """Close connections that hold memory which others wait for and do not use it.

@@ -6,7 +6,8 @@ half written, an expired certificate, the key of another one), the old one stays
 so. A new context is not used before it has agreed with itself on TLS, in memory.
 
 Where authorities are named, brokers may use the listener's certificate among each other, too
-(`peer_contexts.py`): both sides show one. It is made, checked and swapped with that for clients.
+(`peer_contexts.py`): both sides show one, unless brokers log in with passwords. It is made, checked
+and swapped with that for clients.
 """
 
 import datetime
@@ -65,6 +66,8 @@ class _Made:
     among_brokers: PeerContexts | NoPeerTls
     own: Principal | None
     """The principal in the certificate; None if no rule matches its name."""
+    authorities: str | None
+    """The certificates that sign those of the other side, as PEM."""
 
 
 class ListenerTls:
@@ -77,14 +80,16 @@ class ListenerTls:
         *,
         is_for_brokers: bool = False,
         has_sasl: bool = False,
+        has_login: bool = False,
     ) -> None:
         """Read the files. Raises `ConfigError`, with the setting and its place.
 
         `is_for_brokers`: it is that of `inter.broker.listener.name`. `has_sasl`: clients
-        authenticate by SASL after the handshake.
+        authenticate by SASL after the handshake. `has_login`: so do brokers, among each other.
         """
         self.name = name
         self._has_sasl = has_sasl
+        self._has_login = has_login
         self._is_for_brokers = is_for_brokers
         self._settings = settings
         self._made = self._make(settings)
@@ -133,6 +138,11 @@ class ListenerTls:
     def own_principal(self) -> Principal | None:
         """Return the principal that this broker's certificate has; None if no rule matches it."""
         return self._made.own
+
+    @property
+    def authorities(self) -> str | None:
+        """The certificates that sign those of clients and of other brokers, as PEM."""
+        return self._made.authorities
 
     def among_brokers(self) -> PeerContexts:
         """Return the contexts for the next connection between brokers. Raises `NoPeerTls`."""
@@ -192,7 +202,8 @@ class ListenerTls:
         made = self._make(settings)
         if why := made.identity.why_invalid(_now()):
             raise ConfigError(self._with_place(settings, why))
-        if self._is_for_brokers and made.own != self._made.own:
+        is_known_by_it = self._is_for_brokers and not self._has_login
+        if is_known_by_it and made.own != self._made.own:
             # The other brokers would close the connections of this one, and it would go on alone.
             raise ConfigError(
                 self._with_place(
@@ -258,6 +269,7 @@ class ListenerTls:
                 authorities=authorities,
                 checks_host=bool(text("ssl.endpoint.identification.algorithm")),
                 now=_now(),
+                asked=VERIFY[wish] if self._has_login else ssl.CERT_REQUIRED,
             )
         except NoPeerTls as error:
             among_brokers = error
@@ -267,6 +279,7 @@ class ListenerTls:
             identity=identity,
             among_brokers=among_brokers,
             own=_own_principal(rules, identity),
+            authorities=authorities,
         )
         if self._is_for_brokers:
             self._check_for_brokers(made)
@@ -287,6 +300,8 @@ class ListenerTls:
             raise ConfigError(
                 f"Brokers cannot use listener {self.name} among each other: {made.among_brokers}."
             )
+        if self._has_login:
+            return
         if made.own is None:
             raise ConfigError(
                 "ssl.principal.mapping.rules has no rule that matches the name in this broker's "
@@ -313,7 +328,10 @@ class ListenerTls:
 
 
 class PeerTls:
-    """The TLS of a listener, as other brokers are served with it: each must show a certificate."""
+    """The TLS of a listener, as other brokers are served with it.
+
+    Each must show a certificate, unless brokers log in with passwords.
+    """
 
     def __init__(self, tls: ListenerTls) -> None:
         self.name = f"{tls.name} for brokers"
@@ -322,6 +340,11 @@ class PeerTls:
     def current(self) -> ssl.SSLContext:
         """Return the context for the next connection."""
         return self._tls.among_brokers().accepting
+
+    @property
+    def authorities(self) -> str | None:
+        """The certificates that sign those of other brokers, as PEM."""
+        return self._tls.authorities
 
     def principal_of(self, certificate: bytes | None) -> Principal:
         """Return the principal of a broker that has shown `certificate`. Raises `NoRule`."""

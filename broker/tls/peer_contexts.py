@@ -1,5 +1,8 @@
 """TLS between brokers: both sides show a certificate, and each must trust that of the other.
 
+Where brokers log in with passwords, only the side that accepts must show one, unless the listener
+asks its clients for one, too.
+
 A broker is the server of some connections and the client of others, with one certificate and one
 set of authorities. So these are checked before they are used, by a handshake of the broker with
 itself in which both sides ask for a certificate. It finds a certificate that another authority has
@@ -45,19 +48,22 @@ def peer_contexts(
     authorities: str,
     checks_host: bool,
     now: datetime.datetime,
+    asked: ssl.VerifyMode = ssl.CERT_REQUIRED,
 ) -> PeerContexts:
     """Return the contexts of a listener for connections between brokers. Raises `NoPeerTls`.
 
     `prepare` gives a context the certificate and the settings of the listener, and `trust` its
     `authorities`, which are PEM. `checks_host`: the broker that connects compares the host that it
-    asks for with the names in the certificate (`ssl.endpoint.identification.algorithm`).
+    asks for with the names in the certificate (`ssl.endpoint.identification.algorithm`). `asked`:
+    how the one that accepts asks for a certificate.
     """
     accepting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     connecting = prepare(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     for context in (accepting, connecting):
         trust(context)
     connecting.check_hostname = False
-    accepting.verify_mode = connecting.verify_mode = ssl.CERT_REQUIRED
+    accepting.verify_mode = asked
+    connecting.verify_mode = ssl.CERT_REQUIRED
     try:
         agree(connecting, accepting)
     except ssl.SSLCertVerificationError as error:

@@ -54,7 +54,11 @@ class Authenticator:
         rng: random.Random,
         journal: Journal,
         request_timeout_ms: int,
+        proof: str = "",
     ) -> None:
+        """`proof` says to a person which name and password, or which token, was refused."""
+        is_token = credentials.mechanism == OF_TOKENS
+        self._proof = proof or f"{'the token' if is_token else 'name and password'} (sasl_*)"
         self._credentials = credentials
         self._rng = rng
         self._journal = journal
@@ -169,8 +173,7 @@ class Authenticator:
         error = error_for(code, self._doing(connection), printable(said or ""))
         if isinstance(error, Retriable):
             return error
-        what = "the token" if self._credentials.mechanism == OF_TOKENS else "name and password"
-        return AuthenticationFailed(f"{error}; see {what} (sasl_*)", code=code)
+        return AuthenticationFailed(f"{error}; see {self._proof}", code=code)
 
     def _doing(self, connection: BrokerConnection) -> str:
         return f"authenticating at {connection.peer} by {self._credentials.mechanism}"

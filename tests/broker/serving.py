@@ -21,7 +21,13 @@ from tests.fakes.net import FakeClient, FakeNetwork
 
 ACCOUNTS = QuotaAccounts(lambda: NO_QUOTAS, lambda: from_properties({}))
 CORE = cast(  # these handlers need no other parts of a broker
-    Core, SimpleNamespace(authorizer=OFF, quotas=SimpleNamespace(accounts=ACCOUNTS))
+    Core,
+    SimpleNamespace(
+        authorizer=OFF,
+        quotas=SimpleNamespace(accounts=ACCOUNTS),
+        # for ApiVersions
+        cluster=SimpleNamespace(image=SimpleNamespace(has_transaction_groups=False)),
+    ),
 )
 
 

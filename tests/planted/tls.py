@@ -7,6 +7,7 @@ from tests.planted.bug import Planted
 HANDSHAKES: Final = "tests/broker/server/test_handshakes.py::test_"
 LISTENER: Final = "tests/broker/tls/test_listener_tls.py::test_"
 NAMES: Final = "tests/broker/tls/test_principal_names.py::test_"
+LOGINS: Final = "tests/broker/cluster/test_peer_login.py::test_"
 PEERS: Final = "tests/broker/cluster/test_peer_network.py::test_"
 CONNECTION: Final = "tests/broker/environment/test_tls_connection.py::test_"
 
@@ -20,10 +21,31 @@ TLS_BUGS: Final = (
     ),
     Planted(
         bug="any certificate of the authority is that of a broker",
-        where="PeerNetwork._check_principal",
-        old="not self._is_broker(principal, host, tls.own_principal())",
-        new="False",
+        where="PeerNetwork._why_certified_is_none",
+        old="self._is_broker(principal, _host_of(stream), tls.own_principal())",
+        new="True",
         tests=(f"{PEERS}a_broker_asks_nothing_of_a_client_in_the_place_of_another_broker",),
+    ),
+    Planted(
+        bug="any user that logs in is a broker",
+        where="PeerNetwork._why_registered_is_none",
+        old="self._is_broker(principal, _host_of(stream), login.principal)",
+        new="True",
+        tests=(f"{LOGINS}a_broker_asks_nothing_of_one_that_logs_in_as_a_client",),
+    ),
+    Planted(
+        bug="a connection to a broker is judged once",
+        where="peer_connection._end_distrusted",
+        old="if why := why_distrusted():",
+        new='if why := "":',
+        tests=(f"{PEERS}the_end_of_an_entry_ends_the_connections_to_a_broker_that_leads",),
+    ),
+    Planted(
+        bug="a connection outlives the authorities by which it was trusted",
+        where="Server._why_distrusted",
+        old="security.tls is not None and security.tls.authorities != authorities",
+        new="False",
+        tests=(f"{PEERS}other_authorities_end_the_connections_that_the_old_ones_have_let_in",),
     ),
     Planted(
         bug="a certificate without a subject is that of a broker",
@@ -42,7 +64,7 @@ TLS_BUGS: Final = (
     Planted(
         bug="a broker takes another name while it runs",
         where="ListenerTls._make_valid",
-        old="self._is_for_brokers and made.own != self._made.own",
+        old="is_known_by_it and made.own != self._made.own",
         new="False",
         tests=(f"{PEERS}a_certificate_of_another_name_is_not_taken_while_the_broker_runs",),
     ),

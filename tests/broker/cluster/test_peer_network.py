@@ -12,8 +12,14 @@ import pytest
 import trio
 from cryptography import x509
 
+from odradek.broker.api.versions import api_versions
 from odradek.broker.cluster.image import BrokerImage
-from odradek.broker.cluster.peer_connection import PeerUnreachable, open_peer
+from odradek.broker.cluster.peer_connection import (
+    BrokerConnection,
+    PeerUnreachable,
+    open_peer,
+    peer_connection,
+)
 from odradek.broker.cluster.peer_network import PeerNetwork
 from odradek.broker.config.addresses import PLAINTEXT, SSL, Listener
 from odradek.broker.config.settings import ConfigError
@@ -35,6 +41,7 @@ from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.server.server import Server
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR
+from odradek.protocol.apis.versions import API_VERSIONS
 from tests.broker.config.configured import from_properties
 from tests.broker.serving import CORE, Asked, echo
 from tests.certificates import DAY, Authority, Signed, named
@@ -94,7 +101,7 @@ async def served(side: Side) -> AsyncIterator[BrokerImage]:
     server = Server(
         network=SystemNetwork(),
         core=CORE,
-        handlers={FIND_COORDINATOR.key: echo},
+        handlers={FIND_COORDINATOR.key: echo, API_VERSIONS.key: api_versions},
         config=from_properties({}),
         connections_max=10,
         is_broker=side.is_broker,
@@ -134,7 +141,7 @@ def registered(port: int, name: str = CLUSTER, protocol: str = SSL) -> BrokerIma
 
 async def asked(network: PeerNetwork, broker: BrokerImage, number: int = 7) -> int | None:
     """Return a broker's answer; None if it has closed the connection without one."""
-    stream = await network.connect(broker)
+    stream = (await network.connect(broker)).stream
     asking = Asked()
     received = b""
     try:
@@ -258,10 +265,62 @@ async def test_an_entry_makes_a_broker_and_its_end_ends_the_connection(
         builder.put(CLUSTER_RESOURCE, ResourceAcls(entries))
         tables[0] = builder.table
         assert await asked(client.network(), broker) == 7
-        stream = await client.network().connect(broker)
+        stream = (await client.network().connect(broker)).stream
         tables[0] = NO_ACLS
         assert await stream.receive_into(memoryview(bytearray(1))) == 0  # not before the entry goes
         await stream.aclose()
+
+
+async def ended(connection: BrokerConnection) -> str:
+    """Wait for the end of a connection that nobody asks anything. Return the reason."""
+    while not connection.is_closed:  # noqa: ASYNC110
+        await trio.sleep(0.001)
+    return str(connection.why_closed)
+
+
+async def test_the_end_of_an_entry_ends_the_connections_to_a_broker_that_leads(
+    authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other brokers ask it nothing any more, and do not connect to it again."""
+    entries = [AclEntry("User:CN=b,O=Test", "*", AclOperation.CLUSTER_ACTION, Permission.ALLOW)]
+    builder = AclTableBuilder()
+    builder.put(CLUSTER_RESOURCE, ResourceAcls(entries))
+    tables = [builder.table]
+    follower = Side(authority.signed("a"), authority, table=lambda: tables[0])
+    leader = Side(authority.signed("b"), authority, super_users="User:CN=a,O=Test")
+    network = follower.network()
+    async with served(leader) as broker:
+        async with peer_connection(network, broker, node_id=3, timeout_ms=30_000) as connection:
+            tables[0] = NO_ACLS
+            assert "is that of User:CN=b,O=Test, which is no broker" in await ended(connection)
+        with pytest.raises(PeerUnreachable, match="which is no broker") as refused:
+            async with peer_connection(network, broker, node_id=3, timeout_ms=30_000):
+                pass
+        assert refused.value.is_logged
+    assert sum("which is no broker" in line for line in caplog.messages) == 2
+
+
+async def test_other_authorities_end_the_connections_that_the_old_ones_have_let_in(
+    authority: Authority, other_authority: Authority, tmp_path: Path
+) -> None:
+    """Of both directions. They are opened again, and then the new ones decide."""
+    trusted = tmp_path / "trusted.crt"
+    trusted.write_text(authority.pem)
+    side = Side(authority.signed("broker"), authority, ssl_truststore_location=str(trusted))
+    other = Side(authority.signed("broker"), authority)
+    async with (
+        served(side) as to_side,
+        served(other) as to_other,
+        peer_connection(side.network(), to_other, node_id=3, timeout_ms=30_000) as outgoing,
+        peer_connection(other.network(), to_side, node_id=2, timeout_ms=30_000) as incoming,
+    ):
+        assert side.tls.reload()
+        trusted.write_text(f"{authority.pem}{other_authority.pem}")
+        assert side.tls.reload()
+        assert "by authorities that this broker had before" in await ended(outgoing)
+        assert "closed the connection" in await ended(incoming)
+        async with peer_connection(side.network(), to_other, node_id=3, timeout_ms=30_000):
+            pass
 
 
 async def test_a_foreign_certificate_is_not_let_in(
