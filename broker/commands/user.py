@@ -11,6 +11,7 @@ import click
 import trio
 
 from odradek.broker.cluster.metadata import find_cluster_id
+from odradek.broker.cluster.store import CLUSTER
 from odradek.broker.cluster.store_embedded import EmbeddedStore
 from odradek.broker.cluster.stored_users import credentials_of, write_user
 from odradek.broker.commands.given_settings import CONFIG_OPTION, SET_OPTION
@@ -99,7 +100,8 @@ def create(
 
     The first user, without which nobody may ask a broker, is made in the metadata themselves: those
     of a stopped broker (--data-dir, or that of --config), whose directory is made if it is not
-    there, or those of a cluster (--etcd, or etcd.endpoints of --config), whose brokers may run.
+    there, or those of a cluster (--etcd, or etcd.endpoints of --config), whose brokers may run. A
+    cluster whose brokers log in at each other may begin with their user.
     """
     chosen = [each for each in MECHANISMS if each in mechanisms or not mechanisms]
     made = ScramUser(name, dict.fromkeys(chosen, iterations))
@@ -120,6 +122,8 @@ def create(
             _begin(data_dir)
 
         async def run(store: MetaStore) -> None:
+            if config.etcd_endpoints:
+                await _begin_cluster(store, config.etcd_key_prefix)
             await write_user(store, name, credentials, replaces=replace)
 
         with_store(data_dir, config, run)
@@ -143,6 +147,14 @@ def _create_online(
     old = [each for each in before if each not in made.mechanisms]
     if old:
         admin.delete_user(made.name, mechanisms=old)
+
+
+async def _begin_cluster(store: MetaStore, prefix: str) -> None:
+    """Make a cluster in etcd if there is none, and print that: the prefix may be mistyped."""
+    found, _ = await store.range(CLUSTER)
+    if CLUSTER not in found:
+        await find_cluster_id(store, random.SystemRandom())
+        click.echo(f"There was no cluster in etcd under {prefix}: it begins now.", err=True)
 
 
 def _begin(directory: str) -> None:
