@@ -159,3 +159,26 @@ def test_threads_and_descriptors_end_with_the_loop(tmp_path: Path) -> None:
         assert left() <= before
     finally:
         os.close(descriptor)
+
+
+def test_what_is_flushed_when_a_bug_ends_the_loop_ends_too(tmp_path: Path) -> None:
+    """Logs are closed before the loop ends, and waited for ever for their flushes."""
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+
+    def broken(_: BaseException | None) -> None:
+        raise AssertionError("a bug")
+
+    async def main() -> None:
+        flushes, ends = Fsyncs(1), Ends()
+        flushes.start(descriptor, broken)
+        flushes.start(descriptor, ends.note)
+        with trio.CancelScope(shield=True):
+            await ends.wait_for(1)
+            with pytest.raises(OSError, match="unavailable"):
+                flushes.start(descriptor, ends.note)
+
+    try:
+        with pytest.raises(trio.TrioInternalError):
+            trio.run(main)
+    finally:
+        os.close(descriptor)
