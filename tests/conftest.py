@@ -8,11 +8,11 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib import import_module
 from pathlib import PurePosixPath
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -23,6 +23,7 @@ from tests.peers.etcd_server import RealEtcd
 from tests.peers.jars import PeersMissing, require_tools
 from tests.peers.kafka import RealKafka
 
+Found = TypeVar("Found")
 MUST_NOT_SKIP: Final = "ODRADEK_CI"  # .ci/run sets it to 1
 FRANZ_GO_848: Final = "franz-go-848"
 """franz-go with groups of the new protocol."""
@@ -165,13 +166,7 @@ def real_etcd() -> Iterator[RealEtcd]:
 
     Use a key prefix of your own.
     """
-    try:
-        etcd = RealEtcd()
-    except PeersMissing as missing:
-        if os.environ.get(MUST_NOT_SKIP) == "1":
-            pytest.fail(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.")
-        pytest.skip(str(missing))
-    with etcd:
+    with found_or_skipped(RealEtcd) as etcd:
         yield etcd
 
 
@@ -204,8 +199,26 @@ def java_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 @pytest.fixture(scope="session")
 def go_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command of the agent over franz-go, built. Mark the test `peers`."""
+    return found_or_skipped(lambda: agents.go_command(tmp_path_factory.mktemp("go-agent")))
+
+
+@pytest.fixture(scope="session")
+def sarama_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of the agent over sarama, built. Mark the test `peers`."""
+    directory = tmp_path_factory.mktemp("sarama-agent")
+    return found_or_skipped(lambda: agents.go_command(directory, "sarama"))
+
+
+@pytest.fixture(scope="session")
+def kafkajs_agent(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The command of the agent over KafkaJS, installed. Mark the test `peers`."""
+    return found_or_skipped(lambda: agents.node_command(tmp_path_factory.mktemp("kafkajs")))
+
+
+def found_or_skipped(find: Callable[[], Found]) -> Found:
+    """Return what a machine may not have; without it skip the test, or fail in CI."""
     try:
-        return agents.go_command(tmp_path_factory.mktemp("go-agent"))
+        return find()
     except PeersMissing as missing:
         if os.environ.get(MUST_NOT_SKIP) == "1":
             pytest.fail(f"{missing} {MUST_NOT_SKIP}=1 forbids to skip.")

@@ -1,16 +1,17 @@
 """Foreign clients as processes that do what a test tells them, line by line.
 
 Each agent is a small program over one real client library: `confluent_agent.py` (librdkafka),
-`kafka_python_agent.py`, `aiokafka_agent.py`, `java/TransactionAgent.java` (Apache Kafka's own) and
-`go/main.go` (franz-go). All read the same commands, so a story is written once and played by each
-of them, against ours and against a real Kafka. A process of its own can be stopped and killed
-without a word, as in life. The commands:
+`kafka_python_agent.py`, `aiokafka_agent.py`, `java/TransactionAgent.java` (Apache Kafka's own),
+`go/franz` (franz-go), `go/sarama` and `js/agent.js` (KafkaJS). All read the same commands, so a
+story is written once and played by each of them, against ours and against a real Kafka. A process
+of its own can be stopped and killed without a word, as in life. The commands:
 
     open NAME BOOTSTRAP TRANSACTIONAL_ID TIMEOUT_MS
                                              a producer; initialises its transactions
     begin|commit|abort NAME
     send NAME TOPIC PARTITION VALUE          answers the record's offset
     offsets NAME GROUP TOPIC PARTITION OFFSET
+                                             (sarama) sends them with `commit` only
     relay BOOTSTRAP TRANSACTIONAL_ID GROUP INSTANCE SOURCE TARGET COUNT BATCH
                                              consume, transform, produce, until COUNT records of
                                              SOURCE are done; BATCH at most in one transaction.
@@ -20,8 +21,8 @@ without a word, as in life. The commands:
     copy (the words of a relay)              (aiokafka) consume, produce, commit, without
                                              transactions; it does not end
 
-`AGENT_SETTINGS` in the environment has more settings of the library, NAME=VALUE, one a line
-(confluent, Java).
+`AGENT_SETTINGS` in the environment has more settings of the library, NAME=VALUE, one a line. Those
+in Go and KafkaJS read from it how to authenticate, by librdkafka's names.
 
 The answer is `ok WORDS...` or `error KIND MESSAGE`; a relay says `progress COMMITTED` before it.
 """
@@ -47,7 +48,8 @@ from tests.peers.jars import QUICK_JAVA, PeersMissing, kafka_jars
 HERE: Final = Path(__file__).parent
 ANSWER_TIMEOUT_SECONDS: Final = 200.0  # a relay is hundreds of transactions
 BUILD_TIMEOUT_SECONDS: Final = 600
-HOW_TO_GET_GO: Final = "franz-go needs Go 1.26 or later (https://go.dev/dl)."
+HOW_TO_GET_GO: Final = "franz-go and sarama need Go 1.26 or later (https://go.dev/dl)."
+HOW_TO_GET_NODE: Final = "KafkaJS needs Node.js (https://nodejs.org)."
 JAVA: Final = (*QUICK_JAVA, "-Xmx256m")
 
 
@@ -235,21 +237,31 @@ def java_command(directory: Path) -> list[str]:
     return [*JAVA, "-cp", f"{directory}:{class_path}", "TransactionAgent"]
 
 
-def go_command(directory: Path) -> list[str]:
-    """Build the Go agent into a directory and return its command. Raise PeersMissing."""
-    return [str(go_program(HERE / "go", directory))]
+def go_command(directory: Path, library: str = "franz") -> list[str]:
+    """Build an agent in Go into a directory and return its command. Raise PeersMissing."""
+    return [str(go_program(HERE / "go" / library, directory))]
 
 
 def go_program(source: Path, directory: Path) -> Path:
     """Build a Go program into a directory and return its file. Raise PeersMissing without Go.
 
-    The first build downloads franz-go.
+    The first build downloads the library.
     """
     if shutil.which("go") is None:
         raise PeersMissing(f"Not found: go. {HOW_TO_GET_GO}")
     program = directory / "program"
     _build(["go", "build", "-mod=readonly", "-o", str(program), "."], source)
     return program
+
+
+def node_command(directory: Path) -> list[str]:
+    """Install KafkaJS with npm beside its agent and return the command. Raise PeersMissing."""
+    if shutil.which("npm") is None:
+        raise PeersMissing(f"Not found: npm. {HOW_TO_GET_NODE}")
+    for name in ("package.json", "package-lock.json", "agent.js"):
+        shutil.copy(HERE / "js" / name, directory)
+    _build(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], directory)
+    return ["env", "KAFKAJS_NO_PARTITIONER_WARNING=1", "node", str(directory / "agent.js")]
 
 
 def _build(command: list[str], directory: Path | None = None) -> None:

@@ -4,6 +4,7 @@ Its event loop runs while a command is being obeyed, and stands still between tw
 """
 
 import asyncio
+import ssl
 import sys
 from typing import Any, Final
 
@@ -16,7 +17,14 @@ from aiokafka.errors import (
     ProducerFenced,
 )
 
-from tests.compat.agent import EVERY_THIRD, LONGEST_POLL_MS, SHORT_SESSION_MS, Agent, say
+from tests.compat.agent import (
+    EVERY_THIRD,
+    LONGEST_POLL_MS,
+    SHORT_SESSION_MS,
+    Agent,
+    given_settings,
+    say,
+)
 
 RETRY_BACKOFF_MS: Final = 20
 FOR_EVER: Final = (ProducerFenced, InvalidProducerEpoch)
@@ -67,12 +75,21 @@ class AiokafkaAgent(Agent):
         await _copy(bootstrap, group, source, target, batch=int(words[7]))
 
 
+def _shared_settings() -> dict[str, Any]:
+    """Return the options of every client of the process."""
+    found: dict[str, Any] = {"retry_backoff_ms": RETRY_BACKOFF_MS, **given_settings()}
+    authority = found.pop("ssl_cafile", None)
+    if authority is not None:
+        found["ssl_context"] = ssl.create_default_context(cafile=authority)
+    return found
+
+
 async def _opened(bootstrap: str, transactional_id: str, timeout_ms: int = 60_000) -> Any:
     made = AIOKafkaProducer(
         bootstrap_servers=bootstrap,
         transactional_id=transactional_id,
         transaction_timeout_ms=timeout_ms,
-        retry_backoff_ms=RETRY_BACKOFF_MS,
+        **_shared_settings(),
     )
     await made.start()
     return made
@@ -101,7 +118,7 @@ async def _relay(
         session_timeout_ms=45_000,
         heartbeat_interval_ms=300,
         fetch_max_wait_ms=50,
-        retry_backoff_ms=RETRY_BACKOFF_MS,
+        **_shared_settings(),
     )
     number = committed = aborted = 0
     try:
@@ -134,7 +151,7 @@ async def _copy(bootstrap: str, group: str, source: str, target: str, *, batch: 
     copied at least once.
     """
     sender = AIOKafkaProducer(
-        bootstrap_servers=bootstrap, enable_idempotence=True, retry_backoff_ms=RETRY_BACKOFF_MS
+        bootstrap_servers=bootstrap, enable_idempotence=True, **_shared_settings()
     )
     receiver = AIOKafkaConsumer(
         source,
@@ -147,7 +164,7 @@ async def _copy(bootstrap: str, group: str, source: str, target: str, *, batch: 
         max_poll_interval_ms=LONGEST_POLL_MS,
         heartbeat_interval_ms=300,
         fetch_max_wait_ms=50,
-        retry_backoff_ms=RETRY_BACKOFF_MS,
+        **_shared_settings(),
     )
     committed = 0
     try:

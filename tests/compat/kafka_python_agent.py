@@ -25,14 +25,16 @@ from tests.compat.agent import (
     NO_INSTANCE,
     SHORT_SESSION_MS,
     Agent,
+    given_settings,
     say,
 )
 
 TIMEOUT_SECONDS: Final = 30.0
-QUICK: Final = {  # how soon a broker that died is looked for again
+QUICK: Final[dict[str, Any]] = {  # how soon a broker that died is looked for again
     "reconnect_backoff_ms": 20,
     "reconnect_backoff_max_ms": 200,
     "retry_backoff_ms": 20,
+    **given_settings(),
 }
 EARLIER: Final = re.compile(r"we are in an error state: (?:\[Error -?\d+\] )?(\w+)")
 FOR_EVER: Final = (ProducerFencedError, InvalidProducerEpochError, FencedInstanceIdError)
@@ -66,6 +68,10 @@ class KafkaPythonAgent(Agent):
     def do_send(self, name: str, topic: str, partition: str, value: str) -> int:
         answer = self._producers[name].send(topic, value.encode(), partition=int(partition))
         return int(answer.get(TIMEOUT_SECONDS).offset)
+
+    def do_offsets(self, name: str, group: str, topic: str, partition: str, offset: str) -> None:
+        places = {TopicPartition(topic, int(partition)): OffsetAndMetadata(int(offset), "", -1)}
+        self._producers[name].send_offsets_to_transaction(places, group)
 
     def do_relay(self, *words: str) -> str:
         return _relay(*words[:6], count=int(words[6]), batch=int(words[7]))

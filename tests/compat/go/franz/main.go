@@ -2,7 +2,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,43 +11,34 @@ import (
 	"strings"
 	"time"
 
+	"odradek.tests/agent/agent"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const (
-	everyThird = 3
-	poll       = 100 * time.Millisecond
-	longest    = 30 * time.Second
+	poll    = 100 * time.Millisecond
+	longest = 30 * time.Second
 )
 
-type agent struct {
-	producers map[string]*kgo.Client
-}
+type producers map[string]*kgo.Client
 
 func main() {
-	a := agent{producers: map[string]*kgo.Client{}}
-	lines := bufio.NewScanner(os.Stdin)
-	for lines.Scan() {
-		answer, err := a.perform(strings.Fields(lines.Text()))
-		if err != nil {
-			refuse(err)
-			continue
-		}
-		fmt.Println(strings.TrimSpace("ok " + answer))
-	}
+	producers := producers{}
+	agent.Run(producers.perform, kindOf)
 }
 
-func refuse(err error) {
-	kind := "Error"
+func kindOf(err error) string {
 	if known, ok := errors.AsType[*kerr.Error](err); ok {
-		kind = known.Message
+		return known.Message
 	}
-	fmt.Println("error", kind, strings.ReplaceAll(err.Error(), "\n", " "))
+	return "Error"
 }
 
-func (a agent) perform(words []string) (string, error) {
+func (p producers) perform(words []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*longest)
 	defer cancel()
 	name := words[1]
@@ -62,44 +52,44 @@ func (a agent) perform(words []string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		a.producers[name] = client
+		p[name] = client
 		_, _, err = client.ProducerID(ctx) // initialises its transactions; by itself it would wait until they begin
 		return "", err
 	case "begin":
-		return "", a.producers[name].BeginTransaction()
+		return "", p[name].BeginTransaction()
 	case "commit":
-		return "", a.end(ctx, name, kgo.TryCommit)
+		return "", p.end(ctx, name, kgo.TryCommit)
 	case "abort":
-		return "", a.end(ctx, name, kgo.TryAbort)
+		return "", p.end(ctx, name, kgo.TryAbort)
 	case "send":
 		partition, err := strconv.Atoi(words[3])
 		if err != nil {
 			return "", err
 		}
 		record := &kgo.Record{Topic: words[2], Partition: int32(partition), Value: []byte(words[4])}
-		sent, err := a.producers[name].ProduceSync(ctx, record).First()
+		sent, err := p[name].ProduceSync(ctx, record).First()
 		if err != nil {
 			return "", err
 		}
 		return strconv.FormatInt(sent.Offset, 10), nil
 	case "offsets":
-		return "", a.commitOffset(ctx, name, words[2:])
+		return "", p.commitOffset(ctx, name, words[2:])
 	case "relay":
 		return relay(words[1:])
 	}
 	return "", fmt.Errorf("no command %q", words[0])
 }
 
-func (a agent) end(ctx context.Context, name string, how kgo.TransactionEndTry) error {
-	if err := a.producers[name].Flush(ctx); err != nil {
+func (p producers) end(ctx context.Context, name string, how kgo.TransactionEndTry) error {
+	if err := p[name].Flush(ctx); err != nil {
 		return err
 	}
-	return a.producers[name].EndTransaction(ctx, how)
+	return p[name].EndTransaction(ctx, how)
 }
 
 // A client without a group has no call for this: the request is made by hand, in the version that
 // needs no AddOffsetsToTxn before it.
-func (a agent) commitOffset(ctx context.Context, name string, words []string) error {
+func (p producers) commitOffset(ctx context.Context, name string, words []string) error {
 	partition, err := strconv.ParseInt(words[2], 10, 32)
 	if err != nil {
 		return err
@@ -108,7 +98,7 @@ func (a agent) commitOffset(ctx context.Context, name string, words []string) er
 	if err != nil {
 		return err
 	}
-	client := a.producers[name]
+	client := p[name]
 	request := kmsg.NewTxnOffsetCommitRequest()
 	request.TransactionalID = client.OptValue(kgo.TransactionalID).(string)
 	request.Group = words[0]
@@ -129,7 +119,7 @@ func (a agent) commitOffset(ctx context.Context, name string, words []string) er
 }
 
 func transactional(bootstrap, transactionalID string, timeoutMs int) []kgo.Opt {
-	return []kgo.Opt{
+	return append(secured(), []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.TransactionalID(transactionalID),
 		kgo.TransactionTimeout(time.Duration(timeoutMs) * time.Millisecond),
@@ -139,7 +129,16 @@ func transactional(bootstrap, transactionalID string, timeoutMs int) []kgo.Opt {
 		kgo.MetadataMinAge(100 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), // a broker that died is soon back
 		kgo.RequestRetries(500),
+	}...)
+}
+
+func secured() []kgo.Opt {
+	user := agent.GivenUser()
+	if user == nil {
+		return nil
 	}
+	login := scram.Auth{User: user.Name, Pass: user.Password}
+	return []kgo.Opt{kgo.DialTLSConfig(user.TLS), kgo.SASL(login.AsSha512Mechanism())}
 }
 
 // Consume, transform, produce: each poll is one transaction, every third is aborted and done again.
@@ -187,7 +186,7 @@ func relay(words []string) (string, error) {
 			continue
 		}
 		number++
-		ended, err := transact(session, records, target, kgo.TransactionEndTry(number%everyThird != 0))
+		ended, err := transact(session, records, target, kgo.TransactionEndTry(number%agent.EveryThird != 0))
 		if err != nil {
 			return "", err
 		}
@@ -218,10 +217,10 @@ func records(session *kgo.GroupTransactSession, batch int) ([]*kgo.Record, error
 	fetches := session.PollRecords(ctx, batch)
 	for _, failed := range fetches.Errors() {
 		_, joinsAgain := errors.AsType[*kgo.ErrGroupSession](failed.Err)
-		fenced := errors.Is(failed.Err, kerr.FencedInstanceID)
+		refused := errors.Is(failed.Err, kerr.FencedInstanceID) || errors.Is(failed.Err, kerr.GroupAuthorizationFailed)
 		_, isDown := errors.AsType[*net.OpError](failed.Err) // the broker is being started again
 		isTransient := joinsAgain || isDown || errors.Is(failed.Err, context.DeadlineExceeded) || kerr.IsRetriable(failed.Err)
-		if fenced || !isTransient {
+		if refused || !isTransient {
 			return nil, failed.Err
 		}
 	}
