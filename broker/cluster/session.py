@@ -204,9 +204,8 @@ class Session:
                 # As long as a lease lasts: by the store's clock it may go on when ours says no.
                 with trio.fail_after(self._timeout_seconds):
                     await self._check_place()
-                    was_lapsed = self.has_lapsed
                     self._metadata.is_at(await self._store.keep_lease(self._lease))
-                    if was_lapsed:
+                    if self.has_lapsed:  # also if it was not yet when the store was asked
                         self._metadata.note_lapse()
                 self._kept_at = asked_at
                 pause = max(0.0, asked_at + interval - trio.current_time())

@@ -63,3 +63,12 @@ BIT_ROT: Final = Fixed(faults=("BitFlip", "BitFlip", "Kill", "LinkCut"), setting
 MUCH_BIT_ROT: Final = Fixed(
     faults=("BitFlip", "BitFlip", "BitFlip", "LinkCut"), settings=SCRUBBED, seconds=8.0
 )
+REVOKED: Final = Fixed(
+    faults=("Kill", "LinkCut", "ClientCut"), settings=QUICK, seconds=10.0, clients=("acls",)
+)
+REVOKED_WHILE_CUT_OFF: Final = Fixed(
+    faults=("StoreCut", "StoreHalfCut"),
+    settings=QUICK,
+    seconds=14.0,
+    clients=("acls",),
+)

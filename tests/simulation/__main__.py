@@ -14,7 +14,7 @@ from typing import Any
 from tests.simulation.failover import run_failover
 from tests.simulation.faults import ALONE, CLUSTER, FOR_GOOD
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
+from tests.simulation.load import ACLS, ANEW, CROWD, GROUPS, SHARERS
 from tests.simulation.marks import CLUSTER_MARKS, MARKS
 from tests.simulation.plan import KINDS, draw
 from tests.simulation.rare_load import RARE
@@ -22,7 +22,7 @@ from tests.simulation.simulation import Outcome, simulate
 
 AT_ONCE = 2
 FAILOVER_BROKERS = 30
-CLIENTS = (GROUPS, CROWD, SHARERS, ANEW, *RARE)
+CLIENTS = (GROUPS, CROWD, SHARERS, ANEW, ACLS, *RARE)
 SEED_SECONDS = 300
 """The longest time that a process may take for its seed."""
 

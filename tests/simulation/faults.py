@@ -28,6 +28,8 @@ class Fault:
     """A fault of one broker, at a time in seconds after the load has begun."""
 
     WORDS: ClassVar[str]
+    HOLDS_UP: ClassVar[bool] = True
+    """True if a broker may hear late of changes in the metadata store, or take them over late."""
     at: float
     node: int
     seconds: float
@@ -80,6 +82,7 @@ class Outage(Fault):
 
 
 class Kill(Outage):
+    HOLDS_UP = False
     WORDS = "is killed (kill -9), and started {seconds} s later"
 
     async def take_down(self, machine: Machine) -> None:
@@ -88,6 +91,7 @@ class Kill(Outage):
 
 
 class PowerLoss(Outage):
+    HOLDS_UP = False
     WORDS = "loses power, and is started {seconds} s later"
 
     async def strike_machine(self, world: World, machine: Machine) -> None:
@@ -100,6 +104,7 @@ class PowerLoss(Outage):
 
 
 class Stop(Outage):
+    HOLDS_UP = False
     WORDS = "is stopped (SIGTERM), and started {seconds} s later"
 
     async def take_down(self, machine: Machine) -> None:
@@ -150,6 +155,7 @@ class FsyncFails(Fault):
 
 
 class Resets(Fault):
+    HOLDS_UP = False
     WORDS = "loses half of its connections (reset), {seconds}"
 
     async def strike_machine(self, world: World, machine: Machine) -> None:
@@ -160,6 +166,7 @@ class Resets(Fault):
 
 
 class Delays(Fault):
+    HOLDS_UP = False
     WORDS = "gets what is sent to it {seconds} s late"
 
     @classmethod
@@ -176,6 +183,7 @@ class Delays(Fault):
 
 
 class ClockJump(Fault):
+    HOLDS_UP = False
     WORDS = "has a wall clock that jumps, {seconds} s long"
 
     async def strike_machine(self, world: World, machine: Machine) -> None:
@@ -185,6 +193,7 @@ class ClockJump(Fault):
 
 
 class ClientCut(Fault):
+    HOLDS_UP = False
     WORDS = "cannot be reached by one client, or cannot answer it, for {seconds} s"
 
     @classmethod
@@ -209,6 +218,7 @@ ALONE: Final[tuple[type[Fault], ...]] = (
 
 
 class LinkCut(Fault):
+    HOLDS_UP = False
     WORDS = "cannot reach another broker for {seconds} s"
 
     @classmethod

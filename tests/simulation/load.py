@@ -26,6 +26,7 @@ from odradek.client import (
 )
 from odradek.protocol.errors import ErrorCode
 from tests.checker.history import Found, GroupPartition, History, Outcome, Partition, Poll
+from tests.simulation.acls import Rights
 from tests.simulation.anew import Anew
 from tests.simulation.journal import Journal, by_partition, place
 from tests.simulation.members import Crowd
@@ -52,6 +53,8 @@ SHARERS: Final = "sharers"
 """The name of the processors of a group that copy exactly once."""
 ANEW: Final = "anew"
 """The name of the clients of topics that are made anew."""
+ACLS: Final = "acls"
+"""The name of the users whose rights change."""
 MEMBERS_MAX: Final = 4
 FINAL_SECONDS: Final = 30.0
 
@@ -62,7 +65,7 @@ class Load:
     def __init__(
         self, world: World, *, transaction_timeout_ms: int, rare: Sequence[str] = ()
     ) -> None:
-        """`rare`: names of clients of `rare_load.py`, `GROUPS`, `CROWD`, `SHARERS` or `ANEW`."""
+        """`rare`: names of clients of `rare_load.py`, or those above from `GROUPS` to `ACLS`."""
         self.world = world
         self.crowd = Crowd(world) if CROWD in rare else None
         self._rare = [name for name in rare if name != SHARERS]
@@ -79,6 +82,7 @@ class Load:
         self._values: defaultdict[str, int] = defaultdict(int)
         self.application = self._sharing() if SHARERS in rare else None
         self.anew = self._remaking() if ANEW in rare else None
+        self.rights = Rights(world, self.stop) if ACLS in rare else None
 
     def _sharing(self) -> Application:
         return Application(
@@ -145,6 +149,8 @@ class Load:
             return partial(self.crowd.live, self.stop)
         if self.anew is not None and name == ANEW:
             return self.anew.live
+        if self.rights is not None and name == ACLS:
+            return self.rights.live
         return partial(RARE[name], self.world, self.stop)
 
     async def _again(self, process: str, client: Callable[[str, Random], Awaitable[None]]) -> None:
@@ -447,6 +453,8 @@ class Load:
                 await self.crowd.read_final(admin)
             if self.anew is not None:
                 await self.anew.judge(admin, partial(_everything_in, consumer))
+            if self.rights is not None:
+                self.rights.judge_at_rest()
         return History(
             transactions=self.journal.transactions,
             log=log,

@@ -21,6 +21,7 @@ from tests.fakes.disk import FakeDisk, PowerOff
 from tests.fakes.meta_store import FakeMetaStore
 from tests.simulation.net import Host, MachineDown
 from tests.simulation.scheduling import PROCESS, Process
+from tests.simulation.users import listener_of_users, sasl_of_users
 
 LOGGER = logging.getLogger(__name__)
 CLIENT_PORT: Final = 9092
@@ -152,14 +153,21 @@ class Machine:
                 env,
                 self.config,
                 directory=DIRECTORY,
-                address=Address(
-                    listeners=(Listener(host=self.host.name, port=CLIENT_PORT),),
-                    peer_port=None if self.meta is None else PEER_PORT,
-                ),
+                address=self._address(),
                 started=started,
                 stop=self._stop,
                 made=made,
             )
+
+    def _address(self) -> Address:
+        """Return the plain listener, and the one of users if the settings have it."""
+        plain = Listener(host=self.host.name, port=CLIENT_PORT)
+        users = listener_of_users(self.config, self.host.name)
+        return Address(
+            listeners=(plain, *users),
+            peer_port=None if self.meta is None else PEER_PORT,
+            sasl={each.name: sasl_of_users(self.config) for each in users},
+        )
 
     # faults
 

@@ -2,6 +2,13 @@
 
 from typing import Final
 
+RIGHTS: Final = (
+    "a right was taken away while it was used",
+    "a right was taken away from a long poll",
+    "a right was taken away in a transaction",
+)
+"""The points that are reached where users have rights that change."""
+
 MARKS: Final = (
     "before-prepare",
     "after-prepare",
@@ -25,6 +32,7 @@ MARKS: Final = (
     "a processor committed",
     "a processor was killed",
     "a processor lost its partitions before its commit",
+    *RIGHTS,
 )
 """The points that every kind of world reaches. Each kind of fault is a mark of its own name."""
 

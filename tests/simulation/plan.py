@@ -13,8 +13,9 @@ from typing import Final
 
 from tests.simulation.faults import ALONE, BY_HAND, CLUSTER, FOR_GOOD, Fault, StaysCut
 from tests.simulation.fixed import Fixed
-from tests.simulation.load import ANEW, CROWD, GROUPS, SHARERS
+from tests.simulation.load import ACLS, ANEW, CROWD, GROUPS, SHARERS
 from tests.simulation.staged import STAGED
+from tests.simulation.users import SECURED
 
 BROKERS = (1, 1, 1, 3, 3, 5)
 """The numbers of brokers that are drawn."""
@@ -30,6 +31,7 @@ GROUPS_PROBABILITY = 0.5
 CROWD_PROBABILITY = 0.5
 SHARERS_PROBABILITY = 0.5
 ANEW_PROBABILITY = 0.3
+ACLS_PROBABILITY = 0.3
 AT_ONCE = 3
 """So many of them strike at the beginning."""
 LONG_PROBABILITY = 0.15
@@ -104,6 +106,8 @@ def draw(
         rare=_rare(rng),
         without=tuple(without),
     )
+    if ACLS in plan.rare:
+        plan = replace(plan, properties={**plan.properties, **SECURED})
     if any(isinstance(fault, StaysCut) for fault in plan.faults):
         # Markers may not come over the cut, and then the input of the sharers has no end.
         return replace(plan, rare=tuple(name for name in plan.rare if name != SHARERS))
@@ -116,6 +120,7 @@ def _rare(rng: Random) -> tuple[str, ...]:
         (CROWD, CROWD_PROBABILITY),
         (SHARERS, SHARERS_PROBABILITY),
         (ANEW, ANEW_PROBABILITY),
+        (ACLS, ACLS_PROBABILITY),  # the last one: what is drawn before it stays as it was
     )
     return tuple(name for name, probability in probabilities if rng.random() < probability)
 
@@ -133,7 +138,7 @@ def _draw_the_rest(
     return Plan(
         seed=seed,
         brokers=brokers,
-        properties={**properties, **fixed.settings},
+        properties={**properties, **(SECURED if ACLS in fixed.clients else {}), **fixed.settings},
         stall_probability=rng.choice((0.0, 0.02, 0.1)),
         transaction_timeout_ms=rng.choice((1000, 2000)),
         faults=tuple(rng.choice(kinds).draw(rng, at, brokers) for at in times),

@@ -5,6 +5,7 @@ adds them with the first batch, and every end of a transaction gives a new epoch
 not answered is sent again as it is, on a new connection.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
@@ -66,20 +67,61 @@ VERSIONS: Final = (
 """By transaction version."""
 
 
-class RawClient:
-    """Single requests to the brokers, each on a connection that is kept."""
+class Wire:
+    """One connection, on which a request is answered before the next one is sent."""
 
-    def __init__(self, world: World, name: str, rng: Random) -> None:
+    def __init__(self, stream: Connection, name: str) -> None:
+        self.stream = stream
+        self._protocol = ClientProtocol(name)
+        self._reader = FrameReader()
+
+    async def ask(self, api: Api[Any, Any], version: int, request: Any) -> Any:
+        """Return the answer. Raises OSError if the broker closes the connection."""
+        _, parts = self._protocol.request(api, version, request)
+        await self.stream.send_all(parts)
+        while (frame := self._reader.next_frame()) is None:
+            count = await self.stream.receive_into(self._reader.buffer())
+            if not count:
+                raise OSError("the connection was closed")
+            self._reader.note_received(count)
+        return self._protocol.response(frame)[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """The listener on which clients authenticate, and how a client does."""
+
+    port: int
+    authenticate: Callable[[Wire], Awaitable[None]]
+    """Raises OSError if the broker refuses."""
+
+
+class RawClient:
+    """Single requests to the brokers, each on a connection that is kept.
+
+    Without a `login` it uses the plain listener. `host` is that of its name unless it is given.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        rng: Random,
+        *,
+        login: Login | None = None,
+        host: str | None = None,
+    ) -> None:
         self._world = world
-        self._host = world.net.host(name)
+        self._host = world.net.host(host or name)
         self.name = name
         self._rng = rng
-        self._connections: dict[int, tuple[Connection, ClientProtocol, FrameReader]] = {}
+        self._login = login
+        self._wires: dict[int, Wire] = {}
 
     async def close(self) -> None:
-        for connection, _, _ in self._connections.values():
-            await connection.aclose()
-        self._connections.clear()
+        for wire in self._wires.values():
+            await wire.stream.aclose()
+        self._wires.clear()
 
     async def ask(
         self,
@@ -93,21 +135,9 @@ class RawClient:
         """Ask a broker once. Raises OSError if there is no answer."""
         try:
             with trio.fail_after(seconds):
-                if node not in self._connections:
-                    machine = self._world.machines.get(node)
-                    if machine is None:
-                        raise OSError("no broker leads")
-                    stream = await self._host.connect(machine.host.name, CLIENT_PORT)
-                    self._connections[node] = stream, ClientProtocol(self.name), FrameReader()
-                stream, protocol, reader = self._connections[node]
-                _, parts = protocol.request(api, version, request)
-                await stream.send_all(parts)
-                while (frame := reader.next_frame()) is None:
-                    count = await stream.receive_into(reader.buffer())
-                    if not count:
-                        raise OSError("the connection was closed")
-                    reader.note_received(count)
-                return protocol.response(frame)[1]
+                if node not in self._wires:
+                    self._wires[node] = await self._open(node)
+                return await self._wires[node].ask(api, version, request)
         except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
             await self._drop(node)
             raise OSError(str(error)) from error
@@ -115,20 +145,43 @@ class RawClient:
             await self._drop(node)  # or the answer would be taken for that of the next request
             raise
 
+    async def _open(self, node: int) -> Wire:
+        machine = self._world.machines.get(node)
+        if machine is None:
+            raise OSError("no broker leads")
+        port = CLIENT_PORT if self._login is None else self._login.port
+        wire = Wire(await self._host.connect(machine.host.name, port), self.name)
+        if self._login is not None:
+            try:
+                await self._login.authenticate(wire)
+            except BaseException:
+                with trio.CancelScope(shield=True):
+                    await wire.stream.aclose()
+                raise
+        return wire
+
     async def _drop(self, node: int) -> None:
-        found = self._connections.pop(node, None)
+        found = self._wires.pop(node, None)
         if found is not None:
             with trio.CancelScope(shield=True):
-                await found[0].aclose()
+                await found.stream.aclose()
 
 
 class RawProducer(RawClient):
     """A transactional producer. Every method raises `GivenUp`."""
 
     def __init__(
-        self, world: World, name: str, rng: Random, *, transaction_version: int, timeout_ms: int
+        self,
+        world: World,
+        name: str,
+        rng: Random,
+        *,
+        transaction_version: int,
+        timeout_ms: int,
+        login: Login | None = None,
+        host: str | None = None,
     ) -> None:
-        super().__init__(world, name, rng)
+        super().__init__(world, name, rng, login=login, host=host)
         self._versions = VERSIONS[transaction_version]
         self._timeout_ms = timeout_ms
         self._producer = (-1, -1)
@@ -271,7 +324,7 @@ class RawProducer(RawClient):
                 except OSError:
                     await trio.sleep(0.05)
                     continue
-                code = _error_code(answer)
+                code = error_code_of(answer)
                 if code == ErrorCode.NONE:
                     return answer
                 if code not in AGAIN:
@@ -280,8 +333,11 @@ class RawProducer(RawClient):
         raise GivenUp(f"{self.name}: no answer")
 
 
-def _error_code(answer: Any) -> int:
+def error_code_of(answer: Any) -> int:
     """Return the error code of an answer, or of the one partition in it."""
+    written = getattr(answer, "responses", ())
+    if written:
+        return int(written[0].partition_responses[0].error_code)
     added = getattr(answer, "results_by_topic_v3_and_below", ())
     if added:
         return int(added[0].results_by_partition[0].partition_error_code)

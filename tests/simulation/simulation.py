@@ -4,6 +4,7 @@ import gc
 import logging
 import traceback
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from time import process_time
@@ -13,6 +14,7 @@ import trio.testing
 
 from tests.checker.check import check
 from tests.checker.members import check_members
+from tests.simulation.faults import Fault
 from tests.simulation.guard import guarded
 from tests.simulation.judges import Watch
 from tests.simulation.liveness import Lame, until_at_rest
@@ -153,6 +155,8 @@ async def _live(plan: Plan, world: World, outcome: Outcome) -> None:
         outcome.violations += [str(each) for each in load.application.wrong_copies(history)]
     if load.anew is not None:
         outcome.violations += load.anew.violations
+    if load.rights is not None:
+        outcome.violations += load.rights.violations
     outcome.violations += watch.at_rest()
 
 
@@ -163,5 +167,10 @@ async def _strike(plan: Plan, world: World) -> None:
         for number, fault in plan.chosen():
             await trio.sleep_until(began + fault.at)
             world.trace("fault", number, fault)
-            nursery.start_soon(fault.strike, world)
+            nursery.start_soon(_strike_one, world, fault)
         await trio.sleep_until(began + plan.seconds)
+
+
+async def _strike_one(world: World, fault: Fault) -> None:
+    with world.held_up() if fault.HOLDS_UP else nullcontext():
+        await fault.strike(world)

@@ -1,6 +1,7 @@
 """A right that one broker takes away holds at no other a second later, whatever is cut."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 import trio
@@ -17,11 +18,16 @@ from odradek.broker.security.acls import (
 )
 from odradek.broker.security.principal import Principal
 from odradek.broker.security.rights import READ_TOPIC
-from odradek.protocol.errors import ProtocolError
+from odradek.protocol.apis.credentials import AlterUserScramCredentialsResponse
+from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from tests.simulation.acls import user_deleted, user_made
+from tests.simulation.raw import RawClient
+from tests.simulation.user_clients import login_of
+from tests.simulation.users import AUTHORIZER, SECURED, SESSION_MS
 from tests.simulation.world import World
 
 ALICE = Principal("User", "alice")
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ENTRY = AclEntry(str(ALICE), "*", AclOperation.READ, Permission.ALLOW)
 TOPIC = ResourcePattern(ResourceKind.TOPIC, PatternType.LITERAL, "t")
 
@@ -66,3 +72,46 @@ async def test_what_one_broker_revokes_no_other_grants() -> None:
             assert not may_read(third)
             await trio.sleep(0.1)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_user_that_was_deleted_is_let_in_nowhere() -> None:
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, brokers=3, seed=7, properties=SECURED)
+        await world.start()
+        await world.all_registered()
+        admin = RawClient(world, "admin", Random(1))
+        assert codes_of(await admin.ask(1, *user_made("eve"))) == {ErrorCode.NONE}
+        await trio.sleep(1)
+        assert [await is_let_in(world, node) for node in world.machines] == [True] * 3
+        # the third is told nothing by the store any more
+        cut_off = world.machines[3].meta
+        assert cut_off is not None
+        cut_off.cut()
+        assert codes_of(await admin.ask(1, *user_deleted("eve"))) == {ErrorCode.NONE}
+        assert not await is_let_in(world, 1)
+        await trio.sleep(1)
+        assert not await is_let_in(world, 2)
+        await trio.sleep(SESSION_MS / 1000)
+        assert not await is_let_in(world, 3)
+        cut_off.heal()
+        for _ in range(50):
+            assert not await is_let_in(world, 3)
+            await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+
+
+async def is_let_in(world: World, node: int) -> bool:
+    """Return True if a broker lets the user `eve` in."""
+    client = RawClient(world, "eve", Random(node), login=login_of("eve", Random(node)))
+    try:
+        await client.ask(node, API_VERSIONS, 0, ApiVersionsRequest())
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        await client.close()
+
+
+def codes_of(answer: AlterUserScramCredentialsResponse) -> set[int]:
+    return {each.error_code for each in answer.results}

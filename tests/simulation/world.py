@@ -7,7 +7,9 @@ of several, all share a simulated store.
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import inf
 from random import Random
 from typing import Any, Final
 
@@ -106,6 +108,9 @@ class World:
         self._image: ClusterImage | None = None
         self.is_staged = False
         """True while a fault of `staged.py` is under way."""
+        self.calm_since = inf if stall_probability else -inf
+        """The time since which no fault holds up what a broker is told by the metadata store."""
+        self._holding_up = 0
         self.went_down: set[int] = set()
         """The machines that lost power and may not have all acknowledged records again."""
         self.net = Net(self.rngs["net"], self.trace)
@@ -203,6 +208,18 @@ class World:
             await machine.ended()
             machine.is_taken = False
             self.revive(machine)
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """Note that brokers may hear late of changes in the metadata store during the block."""
+        self._holding_up += 1
+        self.calm_since = inf
+        try:
+            yield
+        finally:
+            self._holding_up -= 1
+            if not self._holding_up and not self.stall_probability:
+                self.calm_since = trio.current_time()
 
     def may_lose_power(self, machine: Machine) -> bool:
         """Return True if nothing that is acknowledged is lost when a machine goes down.

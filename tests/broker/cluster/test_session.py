@@ -140,3 +140,31 @@ async def test_a_lease_is_kept_although_answers_take_nearly_as_long_as_it_lasts(
             assert not session.has_lapsed
         nursery.cancel_scope.cancel()
     assert session.epoch == epoch
+
+
+async def test_an_answer_that_comes_after_the_lapse_does_not_open_an_image_that_lacks_changes(
+    autojump_clock: MockClock,
+) -> None:
+    """The store was asked before the lapse. The broker granted what was revoked for 4 s more."""
+    store = FakeMetaStore(timeout_s=1.2)
+    session = await session_of(store, "a")
+    metadata = session._metadata
+    await session.register(broker_at("here"))
+    registered = trio.current_time()
+    store.loses_answer = lambda: True
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(session.run)
+        await trio.sleep(2.3)
+        store.put({"/configs/groups/g": b""})
+        store.loses_answer = lambda: False
+        store.delay_s = lambda: 0.55  # the next request is sent after 2.4 s, and answered after 3.5
+        await trio.sleep(0.2)
+        assert not session.has_lapsed
+        await trio.sleep(0.6)
+        assert session.has_lapsed
+        await trio.sleep(0.5)
+        assert trio.current_time() - registered > TIMEOUT_SECONDS
+        assert not session.has_lapsed
+        assert metadata.image.revision < store.revision
+        assert metadata.is_behind
+        nursery.cancel_scope.cancel()
