@@ -205,7 +205,9 @@ class Session:
                 with trio.fail_after(self._timeout_seconds):
                     await self._check_place()
                     self._metadata.is_at(await self._store.keep_lease(self._lease))
-                    if self.has_lapsed:  # also if it was not yet when the store was asked
+                    # It may have lapsed while the store was asked.
+                    # invariant authorization 5
+                    if self.has_lapsed:
                         self._metadata.note_lapse()
                 self._kept_at = asked_at
                 pause = max(0.0, asked_at + interval - trio.current_time())

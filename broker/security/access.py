@@ -208,6 +208,8 @@ class Authorizer:
         return found
 
     # invariant authorization 5: A broker that may have old entries allows nothing.
+    # plant a broker that may have old entries goes on granting
+    # plant a lapse that ends with the answer of the store is no lapse
     # tests/broker/security/test_access.py
     def check_current(self) -> None:
         """Raise ProtocolError, which closes the connection, while the entries may be old.

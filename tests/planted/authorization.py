@@ -106,8 +106,6 @@ AUTHORIZATION_BUGS: Final = (
         old="lambda: metadata.newest_image.acls",
         new="lambda: acls",
         tests=(f"{SIMULATED}revoked_rights.py::test_what_one_broker_revokes_no_other_grants",),
-        seed=1,
-        fixed=REVOKED,
     ),
     Planted(
         bug="a revocation counts only at the broker that was asked for it",
@@ -127,8 +125,6 @@ AUTHORIZATION_BUGS: Final = (
         old="return is_allowing and self.operation in IMPLIED_BY.get(operation, ())",
         new="return False",
         tests=(f"{RULES}the_rules_are_kafkas",),
-        seed=1,
-        fixed=REVOKED,
     ),
     Planted(
         bug="an operation that is denied denies what it implies",
@@ -204,7 +200,5 @@ AUTHORIZATION_BUGS: Final = (
         where="listener_sasl.mechanisms_of",
         old="check_current()",
         tests=(f"{SIMULATED}revoked_rights.py::test_a_user_that_was_deleted_is_let_in_nowhere",),
-        seed=1,
-        fixed=REVOKED_WHILE_CUT_OFF,
     ),
 )
