@@ -19,7 +19,7 @@ from trio._core import _run
 from tests.simulation.faults import ALONE, CLUSTER
 from tests.simulation.fixed import Fixed
 from tests.simulation.guard import OURS, PastEnv, guarded
-from tests.simulation.load import CROWD, GROUPS, SHARERS
+from tests.simulation.load import ACLS, CROWD, GROUPS, SHARERS
 from tests.simulation.scheduling import FLAG, PROCESS, Process, let_processes_freeze
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 EVERYTHING: Final = Fixed(
     faults=tuple(kind.__name__ for kind in (*ALONE, *CLUSTER)),
     seconds=3.0,
-    clients=(GROUPS, CROWD, SHARERS),
+    clients=(GROUPS, CROWD, SHARERS, ACLS),
 )
 """Every kind of fault, and most kinds of client, in a short load."""
 
