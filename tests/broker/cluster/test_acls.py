@@ -231,9 +231,12 @@ async def test_an_entry_that_cannot_be_read_closes_its_resource() -> None:
     store = FakeMetaStore()
     metadata = await metadata_of(store, Random(1))
     acls = ClusterAcls(store, metadata)
-    await acls.create([(topic("t"), alice()), (topic("u"), alice())])
+    prefixed = ResourcePattern(ResourceKind.TOPIC, PatternType.PREFIXED, "t")
+    await acls.create([(each, alice()) for each in (topic("t"), topic("u"), prefixed)])
     store.put({acl_key(topic("t")): b"\xc1"})
     await metadata.wait_reached((await store.range("/acls/"))[1])
+    # what cannot be read may deny what another pattern allows
+    assert is_allowed(metadata, "t2")
     assert not is_allowed(metadata, "t")
     assert is_allowed(metadata, "u")
     # and so it is for a broker that starts with it
