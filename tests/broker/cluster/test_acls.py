@@ -70,8 +70,9 @@ async def test_what_one_broker_takes_holds_at_every_broker() -> None:
 
 
 async def test_of_several_entries_of_a_resource_the_others_stay_when_one_is_removed() -> None:
+    """CVE-2024-27309: a broker that took over enforced none of those that were left."""
     store = FakeMetaStore()
-    metadata = await metadata_of(store, Random(1))
+    metadata, other = [await metadata_of(store, Random(n)) for n in (1, 2)]
     acls = ClusterAcls(store, metadata)
     await acls.create([(topic("t"), alice(each)) for each in (READ, WRITE, ALTER)])
     await acls.create([(topic("t"), alice(READ))])  # a second time changes nothing
@@ -80,8 +81,11 @@ async def test_of_several_entries_of_a_resource_the_others_stay_when_one_is_remo
         [AclFilter(name="t", operation=WRITE), AclFilter(operation=WRITE), AclFilter(name="u")]
     )
     assert deleted == [[(topic("t"), alice(WRITE))]] * 2 + [[]]
-    allowed = [is_allowed(metadata, "t", each) for each in (READ, WRITE, ALTER)]
-    assert allowed == [True, False, True]
+    # at this broker, at one that follows, and at one that starts and takes over afterwards
+    await other.wait_reached(metadata.image.revision)
+    for broker in (metadata, other, await metadata_of(store, Random(3))):
+        allowed = [is_allowed(broker, "t", each) for each in (READ, WRITE, ALTER)]
+        assert allowed == [True, False, True]
 
 
 async def test_two_brokers_that_change_at_once_lose_neither_change() -> None:
