@@ -123,6 +123,7 @@ async def secured(
     *,
     listener: Listener = PLAIN_LISTENER,
     store: FakeMetaStore | None = None,
+    peer_port: int | None = None,
     more: Mapping[str, str] = MappingProxyType({}),
     **properties: str,
 ) -> AsyncIterator[Secured]:
@@ -157,7 +158,7 @@ async def secured(
                     env,
                     settings,
                     directory="/data",
-                    address=Address(listeners=(listener,), sasl=sasl),
+                    address=Address(listeners=(listener,), sasl=sasl, peer_port=peer_port),
                     started=lambda _: started.set(),
                     stop=trio.Event(),
                     made=cores.append,

@@ -33,14 +33,15 @@ ITERATIONS: Final = 4096
 
 @asynccontextmanager
 async def sasl_broker(
-    more: Mapping[str, str] = MappingProxyType({}), *, mechanisms: str = ALL
+    more: Mapping[str, str] = MappingProxyType({}), *, mechanisms: str = ALL, **listening: Any
 ) -> AsyncIterator[Secured]:
     """Serve a listener of SASL with the users alice and eve, by PLAIN and by SCRAM.
 
-    `more` has other settings.
+    `more` has other settings, `listening` the network and the port for brokers.
     """
     async with secured(
         listener=LISTENER,
+        **listening,
         more={
             "sasl.enabled.mechanisms": mechanisms,
             "listener.name.clients.plain.sasl.jaas.config": PLAIN_USERS,

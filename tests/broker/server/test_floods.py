@@ -1,15 +1,18 @@
 """Many strangers at once, by trio's clock: an honest client is served beside each kind of them."""
 
 import struct
+from typing import Any
 
 import trio
 import trio.testing
 from trio.testing import MockClock
 
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS
+from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode
 from tests.broker.security.secured import Asker, Secured
 from tests.broker.server.authenticating import RIGHT, WRONG, authenticate, handshake, sasl_broker
+from tests.fakes.net import FakeNetwork
 
 SILENT = 2_000
 TRICKLING = 200
@@ -17,6 +20,20 @@ WRONG_PER_SECOND = 50
 SECONDS = 10
 AT_ONCE = 50
 """The connections that the network of a test takes before the broker accepts them."""
+PEER_PORT = 9093
+WHO = ApiVersionsRequest(client_software_name="b", client_software_version="1")
+
+
+class WithPortForBrokers(FakeNetwork):
+    """A network with a second listener, which is that for other brokers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.among_brokers = FakeNetwork()
+
+    async def listen(self, host: str, port: int, *arguments: Any, **options: Any) -> None:
+        listen = self.among_brokers.listen if port == PEER_PORT else super().listen
+        await listen(host, port, *arguments, **options)
 
 
 async def is_served(broker: Secured) -> bool:
@@ -48,6 +65,21 @@ async def test_two_thousand_silent_clients_hold_up_no_honest_one(autojump_clock:
         await trio.sleep(HANDSHAKE_SECONDS + 1)
         assert all(each.client.is_closed for each in strangers)
         assert await is_served(broker)
+
+
+async def test_strangers_take_no_place_of_another_broker(autojump_clock: MockClock) -> None:
+    """The port for brokers has connections, handshakes and memory of its own."""
+    network = WithPortForBrokers()
+    few = {"max.connections": "20"}
+    async with sasl_broker(few, network=network, peer_port=PEER_PORT) as broker:
+        before = Asker(network.among_brokers.client(), "broker")
+        strangers = await connected(broker, SILENT)
+        assert any(each.client.is_closed for each in strangers)
+        began = trio.current_time()
+        after = Asker(network.among_brokers.client(), "broker")
+        for peer in (before, after):
+            assert (await peer.ask(API_VERSIONS, 3, WHO)).api_keys
+        assert trio.current_time() - began < 0.5
 
 
 async def test_two_hundred_that_trickle_are_gone_after_ten_seconds(
