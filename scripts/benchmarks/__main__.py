@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from scripts.benchmarks import (
+    authorizer,
     clients,
     commit_order,
     commits,
@@ -19,6 +20,7 @@ from scripts.benchmarks import (
     connections,
     consumers,
     crowd,
+    encrypted,
     failover,
     flood,
     groups,
@@ -33,8 +35,10 @@ from scripts.benchmarks import (
     process,
     recovery,
     replicated,
+    security,
     small,
     spark,
+    strangers,
     throughput,
     transactions,
     waves,
@@ -70,6 +74,7 @@ FAMILIES: Final[dict[str, Measure]] = {
     idle.FAMILY: idle.measure,
     connections.FAMILY: connections.measure,
     flood.FAMILY: flood.measure,
+    strangers.FAMILY: strangers.measure,
     commits.FAMILY: commits.measure,
     postgres.FAMILY: postgres.measure,
     recovery.FAMILY: recovery.measure,
@@ -81,9 +86,15 @@ FAMILIES: Final[dict[str, Measure]] = {
     idle_fetch.FAMILY: idle_fetch.measure,
 }
 MeasureInTurn = Callable[[Sequence[Target], bool, int | None], dict[str, list[Figure]]]
-FAMILIES_IN_TURN: Final[dict[str, MeasureInTurn]] = {small.FAMILY: small.measure}
+FAMILIES_IN_TURN: Final[dict[str, MeasureInTurn]] = {
+    small.FAMILY: small.measure,
+    authorizer.FAMILY: authorizer.measure,
+    encrypted.FAMILY: encrypted.measure,
+}
 """Their brokers run at the same time and take turns, run by run. `--rows` with no other family
 measures them beside Kafka, because the ratio is what they are for."""
+TOGETHER: Final = {security.ALL: security.FAMILIES}
+"""Names that stand for several families."""
 CLUSTER_FAMILIES: Final[dict[str, Callable[[ClusterTarget, bool], Iterator[Figure]]]] = {
     replicated.FAMILY: replicated.measure,
 }
@@ -129,7 +140,7 @@ def main(
     """Measure Odradek, and another broker in the same run if asked."""
     of_one_node = [*FAMILIES, *FAMILIES_IN_TURN]
     known = [*CLUSTER_FAMILIES, *FAULT_FAMILIES] if cluster else of_one_node
-    chosen = known if wanted is None else [name.strip() for name in wanted.split(",")]
+    chosen = known if wanted is None else _families(wanted)
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise click.UsageError(f"--rows {unknown[0]}: choose from {', '.join(known)}.")
@@ -153,6 +164,12 @@ def main(
         write_json(json_file, table_rows, described)
     if any(row.holds is False for row in table_rows):
         sys.exit(1)
+
+
+def _families(wanted: str) -> list[str]:
+    """Return the families that `--rows` names."""
+    names = [name.strip() for name in wanted.split(",")]
+    return [family for name in names for family in TOGETHER.get(name, (name,))]
 
 
 def _other_broker(chosen: list[str]) -> str:

@@ -39,7 +39,7 @@ def measure(target: Target, quick: bool) -> Iterator[Figure]:
         return
     count = QUICK_COUNT if quick else COUNT
     seconds = QUICK_SECONDS if quick else SECONDS
-    _allow_files(max(count, *FLEETS) + SPARE_FILES)  # the broker inherits the limit
+    allow_files(max(count, *FLEETS) + SPARE_FILES)  # the broker inherits the limit
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(target.served())
         assert broker.pid is not None
@@ -99,7 +99,7 @@ def _fleet(target: Target, count: int) -> Figure:
 _WHO: Final = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
 
 
-def _allow_files(count: int) -> None:
+def allow_files(count: int) -> None:
     """Raise the limit of open files of this process and its children to at least `count`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < count:

@@ -7,12 +7,13 @@ broker's processor time is that of all records.
 
 import re
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from scripts.benchmarks.figures import Figure
 from scripts.benchmarks.idle import processor_seconds
-from scripts.benchmarks.load import new_topic
+from scripts.benchmarks.load import PLAIN, new_topic
 from scripts.benchmarks.targets import Served, Target
 from tests.peers.jars import kafka_jars
 
@@ -29,26 +30,33 @@ TIMEOUT_SECONDS: Final = 600
 def measure(target: Target, quick: bool) -> Iterator[Figure]:
     count = QUICK_COUNT if quick else COUNT
     with target.served() as broker:
-        run(broker, count)  # does not count: the broker may still be compiled
+        run(broker.address, _topic(broker), count)  # does not count: it may still be compiled
         before = 0.0 if broker.pid is None else processor_seconds(broker.pid)
-        records_per_second = run(broker, count)
+        records_per_second = run(broker.address, _topic(broker), count)
         yield _figure("produce", records_per_second * RECORD_BYTES / 1e6, "MB/s")
         if broker.pid is not None:
             taken = processor_seconds(broker.pid) - before
             yield _figure("CPU per record, produce", 1e6 * taken / count, "us")
 
 
-def run(broker: Served, count: int) -> float:
+def _topic(broker: Served) -> str:
+    return new_topic(broker.address, "java-bulk")
+
+
+def run(address: str, topic: str, count: int, settings: Mapping[str, str] = PLAIN) -> float:
     """Send `count` records and return the rate of those after the warm-up."""
     command = ["java", "-Xmx512m", "-cp", f"{kafka_jars()}/*", PROGRAM]
-    command += ["--bootstrap-server", broker.address]
-    command += ["--topic", new_topic(broker.address, "java-bulk"), "--throughput", "-1"]
+    command += ["--bootstrap-server", address, "--topic", topic, "--throughput", "-1"]
     command += ["--record-size", f"{RECORD_BYTES}", "--num-records", f"{count}"]
     command += ["--warmup-records", f"{count * WARM_UP_PART:.0f}"]
-    command += ["--command-property", "acks=all"]
-    finished = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
-    )
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as properties:
+        lines = {"acks": "all", **settings}.items()
+        properties.write("".join(f"{name}={value}\n" for name, value in lines))
+        properties.flush()
+        command += ["--command-config", properties.name]
+        finished = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
+        )
     found = STEADY.findall(finished.stdout)
     if finished.returncode != 0 or not found:
         said = finished.stdout[-2000:] + finished.stderr[-2000:]

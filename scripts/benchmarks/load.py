@@ -6,6 +6,7 @@ default (`queued.min.messages`). Without both, the rows would measure Python or 
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ PARTITIONS: Final = 4
 CALL_RECORDS: Final = 1_000
 QUEUED_RECORDS: Final = 500_000
 TIMEOUT_SECONDS: Final = 300.0
+PLAIN: Final[Mapping[str, Any]] = {}
+"""The settings of a client for a listener without TLS and SASL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +45,18 @@ def new_topic(
     return topic
 
 
-def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float:
+def produce(
+    bootstrap: str,
+    topic: str,
+    *,
+    size_bytes: int,
+    count: int,
+    settings: Mapping[str, Any] = PLAIN,
+) -> float:
     """Return the seconds until `count` idempotent records on all partitions are acknowledged."""
     sender = Producer(
         {
+            **settings,
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
             "linger.ms": 5,
@@ -69,10 +80,13 @@ def produce(bootstrap: str, topic: str, *, size_bytes: int, count: int) -> float
     return taken
 
 
-def consume(bootstrap: str, topic: str, *, count: int) -> float:
+def consume(
+    bootstrap: str, topic: str, *, count: int, settings: Mapping[str, Any] = PLAIN
+) -> float:
     """Return the seconds until `count` records are read with read_committed."""
     receiver = Consumer(
         {
+            **settings,
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "isolation.level": "read_committed",

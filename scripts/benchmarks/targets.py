@@ -22,6 +22,7 @@ ROUNDS_VARIABLE: Final = "ODRADEK_BENCH_ROUNDS"
 """`scripts/compare` sets options in these variables, because an earlier commit has no such options.
 """
 START_SECONDS: Final = 90.0
+STOP_SECONDS: Final = 60.0
 NODES: Final = 3
 
 
@@ -41,15 +42,22 @@ class Process(Protocol):
     def pid(self) -> int: ...
 
     @property
+    def ports(self) -> Mapping[str, int]:
+        """The ports of further listeners, by their names."""
+
+    @property
     def log_dir(self) -> Path:
         """The directory that has the partitions' directories."""
 
 
 class NewProcess(Protocol):
-    """Returns a broker that is prepared but not started, with settings besides its defaults."""
+    """Returns a broker that is prepared but not started, with settings besides its defaults.
+
+    `listeners` are further ones beside the plain one, by their protocols.
+    """
 
     def __call__(
-        self, settings: Mapping[str, str] | None = None
+        self, settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
     ) -> AbstractContextManager[Process]: ...
 
 
@@ -117,9 +125,11 @@ class OurProcess:
         data_dir: Path,
         settings: Mapping[str, str] | None = None,
         command: Sequence[str] = (sys.executable, "-m", "odradek.broker"),
+        listeners: Sequence[str] = (),
     ) -> None:
         self.host = "127.0.0.1"
-        (self.port,) = free_ports(1)
+        self.port, *ports = free_ports(1 + len(listeners))
+        self.ports = dict(zip(listeners, ports, strict=True))
         self._data_dir = data_dir
         self._settings = dict(settings or {})
         self._command = command
@@ -135,12 +145,20 @@ class OurProcess:
         return self._data_dir
 
     def launch(self) -> None:
-        listen = ["--listen", f"{self.host}:{self.port}", "--data-dir", str(self._data_dir)]
-        given = [word for pair in self._settings.items() for word in ("--set", "=".join(pair))]
+        ports = {"PLAINTEXT": self.port, **self.ports}
+        listeners = ",".join(f"{name}://{self.host}:{port}" for name, port in ports.items())
+        settings = {"listeners": listeners, **self._settings}
+        given = [word for pair in settings.items() for word in ("--set", "=".join(pair))]
         self._process = subprocess.Popen(
-            [*self._command, "serve", *listen, *given],
+            [*self._command, "serve", "--data-dir", str(self._data_dir), *given],
             stdout=subprocess.DEVNULL,
         )
+
+    def stop(self) -> None:
+        """End the broker in good order."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(STOP_SECONDS)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -161,9 +179,11 @@ class KafkaProcess(RealKafka):
 
 
 @contextlib.contextmanager
-def our_process(settings: Mapping[str, str] | None = None) -> Iterator[Process]:
+def our_process(
+    settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+) -> Iterator[Process]:
     with tempfile.TemporaryDirectory(prefix="odradek-bench-") as directory:
-        process = OurProcess(Path(directory) / "data", settings)
+        process = OurProcess(Path(directory) / "data", settings, listeners=listeners)
         try:
             yield process
         finally:
@@ -171,8 +191,10 @@ def our_process(settings: Mapping[str, str] | None = None) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def kafka_process(settings: Mapping[str, str] | None = None) -> Iterator[Process]:
-    process = KafkaProcess(settings=settings)
+def kafka_process(
+    settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+) -> Iterator[Process]:
+    process = KafkaProcess(settings=settings, listeners=listeners)
     try:
         process.format()
         yield process
@@ -241,8 +263,10 @@ def _served(nodes: Iterable[Process]) -> Iterator[str]:
 def ours(given: Mapping[str, str] | None = None) -> Target:
     """Return our broker, with the settings given below those that a benchmark needs."""
 
-    def new_process(settings: Mapping[str, str] | None = None) -> AbstractContextManager[Process]:
-        return our_process({**(given or {}), **(settings or {})})
+    def new_process(
+        settings: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+    ) -> AbstractContextManager[Process]:
+        return our_process({**(given or {}), **(settings or {})}, listeners)
 
     return Target(name=OURS, speaks_spark_format="odradek", new_process=new_process)
 
