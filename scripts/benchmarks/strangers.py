@@ -80,7 +80,9 @@ class SaslSslClient(RawClient):
 
     def __init__(self, broker: Where, context: ssl.SSLContext) -> None:
         super().__init__(broker)
-        self.socket: socket.socket = context.wrap_socket(self.socket)
+        # Otherwise the broker's acknowledgement of half a handshake is waited for.
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = context.wrap_socket(self.socket)
         self.ask(SASL_HANDSHAKE, 1, SaslHandshakeRequest(mechanism="PLAIN"))
         token = f"\0{USER}\0{PASSWORD}".encode()
         answer = self.ask(SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=token))

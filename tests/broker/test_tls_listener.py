@@ -33,7 +33,7 @@ from tests.certificates import DAY, Authority
 from tests.secured import Secured, TlsBroker, run_secured
 
 VERSION = 0
-SWAPS = 30
+SWAPS = 100
 
 
 def until(is_it: Callable[[], bool]) -> None:
