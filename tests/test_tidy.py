@@ -31,6 +31,7 @@ DOORS = {
     ("broker/commands/user.py", "client"),
     ("broker/inspect/backup_command.py", "client"),
     ("broker/environment/tls_connection.py", "client"),
+    ("broker/environment/encrypted_socket.py", "client"),
     ("broker/oauth/key_places.py", "client"),
     ("broker/tls/listener_tls.py", "client"),
 }
@@ -142,6 +143,7 @@ PURE_PATHS = {f"{package}/{name}".rstrip("/") for package, names in PURE.items()
 ADDRESSES = {
     "socket": (
         "broker/commands/ping.py",
+        "broker/environment/encrypted_socket.py",
         "broker/environment/reactor.py",
         "broker/environment/socket_end.py",
         "broker/environment/system.py",
@@ -160,6 +162,7 @@ ADDRESSES = {
         *("broker/cluster/etcd_gateway.py", "broker/oauth/key_places.py"),
         "client/schemas/registry.py",
         *("broker/environment/env.py", "broker/environment/tls_connection.py"),
+        "broker/environment/encrypted_socket.py",
         *("broker/tls/", "client/tls/", "client/sasl/token_endpoint.py"),
         "client/security_options.py",
     ),
@@ -176,6 +179,7 @@ OUTSIDE_ALLOWED = (
     *("broker/environment/compiled.py", "broker/storage/fsyncs.py"),
     "broker/environment/ready_sockets.py",
     *("broker/environment/tls_connection.py", "broker/environment/handshake_threads.py"),
+    "broker/environment/encrypted_socket.py",
     *("broker/tls/listener_tls.py", "client/tls/"),
     "broker/oauth/key_places.py",
     *(

@@ -1,4 +1,4 @@
-"""A `Connection` over TLS: a non-blocking `ssl.SSLSocket`, whose records `TlsRecords` reads.
+"""A `Connection` over TLS: a non-blocking socket, whose bytes `EncryptedSocket` encrypts.
 
 The handshake is the only dear step: 2 to 10 ms of a processor. So each of its steps runs in a
 thread (`handshake_threads.py`). OpenSSL releases the interpreter meanwhile. A client that sends
@@ -8,11 +8,12 @@ nothing costs no thread: the first byte is waited for in the loop.
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Final
 
 import trio
 
+from odradek.broker.environment.encrypted_socket import EncryptedSocket
 from odradek.broker.environment.env import (
     Buffer,
     HandshakeFailed,
@@ -30,7 +31,6 @@ from odradek.client.tls.failures import (
     why_not_connected,
     why_refused,
 )
-from odradek.client.tls.records import TlsRecords
 
 HANDSHAKE_RECORD: Final = 0x16
 """The first byte that a client of TLS sends."""
@@ -58,7 +58,7 @@ class TlsConnection(SocketEnd):
     ) -> None:
         super().__init__(sock, peer, is_local=is_local, reactor=reactor)
         self._is_drained = False
-        self._records: TlsRecords
+        self._records: EncryptedSocket  # since the handshake
         self._certificate: bytes | None = None
         self._tls = tls
         self._threads = threads
@@ -77,16 +77,9 @@ class TlsConnection(SocketEnd):
                     "it does not speak TLS, as this listener does: set its "
                     "security.protocol=SSL, or let it take another port"
                 )
-            sock = self._tls().wrap_socket(
-                self._socket, server_side=True, do_handshake_on_connect=False
-            )
-            self._socket = sock
-            is_first = True
-            while not await self._threads.run(partial(_has_agreed, sock), is_first=is_first):
-                if is_first and sock.cipher() is not None:  # a whole ClientHello is answered
-                    is_first = False
-                    note_progress()
-                await trio.lowlevel.wait_readable(sock)
+            records = EncryptedSocket(self._socket, self._tls())
+            records.arrive()
+            await self._agree(records, note_progress)
         except RuntimeError as error:
             await self._linger()
             raise HandshakeFailed(f"its TLS handshake has no thread ({error})") from error
@@ -94,11 +87,28 @@ class TlsConnection(SocketEnd):
             failure = error if isinstance(error, OSError) else OSError(str(error))
             await self._linger()
             raise HandshakeFailed(why_not_accepted(failure)) from error
-        self._note_agreed(sock)
 
-    def _note_agreed(self, sock: ssl.SSLSocket) -> None:
-        self._certificate = sock.getpeercert(binary_form=True)
-        self._records = TlsRecords(sock)
+    async def _agree(self, records: EncryptedSocket, note_progress: Callable[[], None]) -> None:
+        """Play the handshake, each step of which runs in a thread. Raises OSError."""
+        is_first, has_agreed = True, False
+        while not has_agreed:
+            try:
+                has_agreed = await self._threads.run(records.agree, is_first=is_first)
+            except OSError:
+                with suppress(OSError):
+                    records.flush()  # the alert, by which the other side learns why
+                raise
+            while not records.flush():
+                await trio.lowlevel.wait_writable(self._socket)
+            if is_first and records.has_answered:  # a whole ClientHello is answered
+                is_first = False
+                note_progress()
+            if not has_agreed:
+                await trio.lowlevel.wait_readable(self._socket)
+                with suppress(BlockingIOError):
+                    records.arrive()
+        self._certificate = records.peer_certificate
+        self._records = records
 
     async def _first_byte(self) -> int | None:
         """Wait for the first byte, and leave it where it is. Return None at the end."""
@@ -118,11 +128,11 @@ class TlsConnection(SocketEnd):
         A close with unread bytes would discard that.
         """
         try:
-            socket.socket.shutdown(self._socket, socket.SHUT_WR)
+            self._socket.shutdown(socket.SHUT_WR)
             with trio.move_on_after(LINGER_SECONDS):
                 for _ in range(LINGER_READS):
                     await trio.lowlevel.wait_readable(self._socket)
-                    if not socket.socket.recv(self._socket, LINGER_BYTES):
+                    if not self._socket.recv(LINGER_BYTES):
                         return
         except (OSError, trio.ClosedResourceError):
             return  # it has gone
@@ -165,7 +175,7 @@ class TlsConnection(SocketEnd):
 
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
-            if isinstance(self._socket, ssl.SSLSocket) and hasattr(self, "_records"):
+            if hasattr(self, "_records"):
                 self._records.say_end()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
@@ -191,30 +201,16 @@ class ConnectingTls(TlsConnection):
 
     async def handshake(self, note_progress: Callable[[], None] = nothing_noted) -> None:
         try:
-            sock = self._tls().wrap_socket(
-                self._socket, server_hostname=self._host, do_handshake_on_connect=False
-            )
-            self._socket = sock
-            while not await self._threads.run(partial(_has_agreed, sock), is_first=True):
-                await trio.lowlevel.wait_readable(sock)
+            records = EncryptedSocket(self._socket, self._tls(), server_hostname=self._host)
+            await self._agree(records, note_progress)
         except RuntimeError as error:
             raise HandshakeFailed(f"the TLS handshake has no thread ({error})") from error
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             failure = error if isinstance(error, OSError) else OSError(str(error))
             raise HandshakeFailed(why_not_connected(failure, self.peer, self._host)) from error
-        self._note_agreed(sock)
 
     def _to_broken(self, error: Exception) -> trio.BrokenResourceError:
         # With TLS 1.3 the handshake of this side ends before the other one has seen a certificate.
         if isinstance(error, ssl.SSLError) and refuses_certificate(error):
             return CertificateRefused(why_refused(error, self.peer))
         return super()._to_broken(error)
-
-
-def _has_agreed(sock: ssl.SSLSocket) -> bool:
-    """Continue a handshake. Return False if the other side must send more. Raises OSError."""
-    try:
-        sock.do_handshake()
-    except ssl.SSLWantReadError:
-        return False
-    return True

@@ -86,7 +86,7 @@ class TlsRecords:
         at = 0
         try:
             while at < len(rest):
-                piece, last = _piece(rest, at)
+                piece, last = piece_of(rest, at)
                 sent = self._socket.send(piece)
                 at = last
                 if sent < len(piece):
@@ -104,7 +104,7 @@ class TlsRecords:
             return  # it has gone, or its own end has not arrived yet
 
 
-def _piece(parts: Sequence[Buffer], at: int) -> tuple[Buffer, int]:
+def piece_of(parts: Sequence[Buffer], at: int) -> tuple[Buffer, int]:
     """Return the bytes that begin at a part, small parts joined, and the place after them."""
     first = parts[at]
     size, last = len(first), at + 1
