@@ -19,6 +19,7 @@ from tests.compat.least_rights import (
     Application,
     Secured,
     deployed,
+    password_of,
     run_secured,
     take_away,
 )
@@ -134,6 +135,15 @@ OF_MEMBERS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """What a member of a group learns without a right."""
 
+WRONG_PASSWORD: Final[Mapping[str, Learnt]] = {
+    "java": Learnt("open", "SaslAuthenticationException"),
+    "franz-go": Learnt("open", "SASL_AUTHENTICATION_FAILED"),
+    # It says first that it has run out of brokers, and has the broker's words as text only.
+    "sarama": Learnt("open", "error", "SASL Authentication failed"),
+    "kafkajs": Learnt("open", "KafkaJSSASLAuthenticationError"),
+}
+"""What a client says of a wrong password. The others are in `test_passwords.py`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
@@ -147,11 +157,16 @@ class Library:
         return self.client.name
 
     @contextmanager
-    def running(self, application: Application) -> Iterator[Agent]:
-        """Run an agent as the application's user while the block runs."""
+    def running(self, application: Application, *, wrong: str = "") -> Iterator[Agent]:
+        """Run an agent as the application's user while the block runs.
+
+        `wrong` stands in the place of the password, if it is given.
+        """
         given = self.settings(application.user).items()
+        words = "\n".join(f"{name}={value}" for name, value in given)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(GIVEN, "\n".join(f"{name}={value}" for name, value in given))
+            right = password_of(application.user)
+            patch.setenv(GIVEN, words.replace(right, wrong) if wrong else words)
             with self.client.running() as agent:
                 yield agent
 
@@ -264,3 +279,14 @@ def test_a_right_that_is_taken_away_ends_a_producer(secured: Secured, library: L
     named = "Topic" if "_" not in refused.value.kind else "TOPIC"
     assert named in refused.value.kind, refused.value
     assert secured.values(application.target, 1) == [b"before"]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("library", WRONG_PASSWORD, indirect=True)
+def test_a_wrong_password_is_an_error_of_authentication(secured: Secured, library: Library) -> None:
+    application = deployed(secured)
+    learnt = WRONG_PASSWORD[library.name]
+    with library.running(application, wrong="a guess") as agent:
+        step, refused = refused_step(agent, secured, application)
+    assert (step, refused.kind) == (learnt.step, learnt.kind), refused
+    assert learnt.words in str(refused)

@@ -123,12 +123,6 @@ COMMANDS: Final = {
         "operation=READ, permissionType=ALLOW",
         [of_cluster(AclOperation.DESCRIBE)],
     ),
-    "kafka-acls --remove": Command(
-        ACLS,
-        "--remove --allow-principal User:USER --operation Write --topic SOURCE --force",
-        "operation=READ, permissionType=ALLOW",  # what is left
-        [of_cluster(AclOperation.ALTER)],
-    ),
     "kafka-configs: a user": Command(
         CONFIGS,
         "--alter --entity-type users --entity-name USER"
@@ -168,6 +162,12 @@ COMMANDS: Final = {
     ),
 }
 """What operators do, and what it takes."""
+REMOVE: Final = Command(
+    ACLS,
+    "--remove --allow-principal User:USER --operation Read --topic SOURCE --force",
+    "",
+    [of_cluster(AclOperation.ALTER)],
+)
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +250,19 @@ def test_without_a_right_a_tool_says_which(
         assert missing.error in refused.text, (refused.status, refused.text)
     else:
         assert spelled(command.printed, application) not in refused.text
+
+
+def test_kafka_acls_removes_an_entry_only_with_the_right(
+    kafka_tools: KafkaTools, secured: Secured, tmp_path: Path
+) -> None:
+    made = deployed(secured)
+    admin = secured.admin
+
+    def entries() -> int:
+        return len(admin.describe_acls(made.filter("READ source")).result(DEADLINE_SECONDS))
+
+    refused = run(kafka_tools, secured, tmp_path, made, REMOVE, REMOVE.rights[0])
+    assert REMOVE.rights[0].error in refused.text
+    assert entries() == 1
+    done = run(kafka_tools, secured, tmp_path, made, REMOVE)
+    assert (done.status, entries()) == (0, 0), done.text
