@@ -27,6 +27,7 @@ from odradek.client.errors import Refused, TimedOut
 from odradek.client.producing.partitioner import murmur2
 from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.scope import Scope
+from odradek.client.spark.topic_ids import find_topic_id
 from odradek.client.types import FetchedBatch, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode
@@ -41,6 +42,7 @@ INTERNAL: Final = ("odradek.internal", "true")
 READ_TIMEOUT_S: Final = 120.0
 """The time limit of reading decisions, longer than an abandoned transaction stays open."""
 POLL_MS: Final = 1_000
+DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 UNDECIDED: Final = -1
 DECODED_AT_ONCE: Final = 1_000
 
@@ -118,14 +120,20 @@ class Decisions:
         return max([hint, *committed], key=lambda each: (each.batch_id, each.offset))
 
     def ensure_topic(self) -> None:
-        """Create the topic of decisions unless it exists."""
+        """Create the topic of decisions unless it exists.
+
+        A user who may not create it can use one that an administrator has made.
+        """
+        topic = self.place.topic
         with Admin(self._bootstrap, **self._client) as admin:
             try:
                 self._create(admin, (*DECISION_CONFIGS, INTERNAL))
             except Refused as refused:
-                if refused.code != ErrorCode.INVALID_CONFIG:
+                if refused.code == ErrorCode.INVALID_CONFIG:  # another broker does not know it
+                    self._create(admin, DECISION_CONFIGS)
+                # Brokers refuse this before they look whether the topic exists.
+                elif refused.code != DENIED or find_topic_id(admin, topic) is None:
                     raise
-                self._create(admin, DECISION_CONFIGS)  # another broker, which does not know it
 
     def _create(self, admin: Admin, configs: tuple[tuple[str, str], ...]) -> None:
         topic = NewTopic(self.place.topic, partitions=DECISION_PARTITIONS, configs=configs)

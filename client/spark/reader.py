@@ -85,11 +85,15 @@ class PartitionOffsets:
     def partitions(self, *, allow_missing: bool = False) -> list[TopicPartition]:
         """Return the partitions to read, as they are now.
 
-        Raises `TopicMissing`. With `allow_missing`, a topic that does not exist has no partitions.
+        Raises `TopicMissing`, or `Refused` if the user may not see a topic. With `allow_missing`, a
+        topic that does not exist has no partitions.
         """
         if self._topics.assigned is not None:
             return [TopicPartition(*assigned) for assigned in self._topics.assigned]
         there = self._consumer.topics(internal=self._topics.pattern is None)
+        unseen = [name for name in self._topics.subscribed or () if name not in there]
+        if unseen:  # a list leaves out what the user may not see; by name, the broker says so
+            find_topic_ids(self._admin, unseen)
         return [
             TopicPartition(name, partition)
             for name in choose_topics(self._topics, there, allow_missing=allow_missing)

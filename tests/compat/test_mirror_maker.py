@@ -11,7 +11,7 @@ import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Consumer, Producer, TopicPartition
-from tests.peers.jars import QUICK_JAVA, mirror_maker_jars
+from tests.peers.jars import QUICK_JAVA, connect_jars
 from tests.peers.kafka import RealKafka
 from tests.programs import running
 
@@ -78,7 +78,7 @@ def test_records_and_the_offsets_of_a_group_are_copied(way: str, tmp_path: Path)
         file.write_text(printed)
         source, target = (addresses[name] for name in way.split("->"))
         fill(source)
-        command = [*QUICK_JAVA, "-Xmx512m", "-cp", f"{mirror_maker_jars()}/*", MIRROR_MAKER]
+        command = [*QUICK_JAVA, "-Xmx512m", "-cp", f"{connect_jars()}/*", MIRROR_MAKER]
         with running([*command, str(file)], stdout=output, stderr=subprocess.STDOUT):
             wait_until(lambda: values_of(target), sorted(VALUES), log)
             with Admin(target) as admin:

@@ -15,7 +15,7 @@ HERE: Final = Path(__file__).parent
 LIBS: Final = HERE / "libs"
 KAFKA_POM: Final = HERE / "pom.xml"
 STREAMS_POM: Final = HERE / "streams.pom.xml"
-MIRROR_MAKER_POM: Final = HERE / "mirror-maker.pom.xml"
+CONNECT_POM: Final = HERE / "connect.pom.xml"
 SPARK_CONNECTOR_POM: Final = HERE / "spark-connector.pom.xml"
 FETCH_TIMEOUT_SECONDS: Final = 600
 HOW_TO_GET_THEM: Final = (
@@ -49,9 +49,9 @@ def streams_jars() -> Path:
     return _fetched(STREAMS_POM, LIBS / "kafka-streams")
 
 
-def mirror_maker_jars() -> Path:
-    """The directory with the jars of MirrorMaker 2."""
-    return _fetched(MIRROR_MAKER_POM, LIBS / "mirror-maker")
+def connect_jars() -> Path:
+    """The directory with the jars of Kafka Connect, with MirrorMaker 2 and connectors for files."""
+    return _fetched(CONNECT_POM, LIBS / "connect")
 
 
 def spark_connector_jars() -> list[Path]:
