@@ -8,8 +8,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from odradek.broker.testing import SCRAM_MODULE
 from odradek.client.blocking import Admin, OdradekError
+from tests.certificates import Authority
 from tests.cluster.test_network import wait_until
 from tests.cluster.tls_brokers import COUNT, INSIDE, SECURE, SETTINGS, ClusterBroker
 from tests.peers.etcd_server import RealEtcd
@@ -35,6 +38,8 @@ class PasswordBrokers:
     """Three brokers with a plain listener and one of SASL_PLAINTEXT, and a port for the others."""
 
     def __init__(self, etcd: RealEtcd, directory: Path, prefix: str) -> None:
+        self.authority_file = ""
+        """The certificate that clients trust, if the listener is one of SASL_SSL."""
         self._directory = directory
         self._ports = free_ports(3 * COUNT)
         self._store = {"etcd.endpoints": ",".join(etcd.endpoints), "etcd.key.prefix": prefix}
@@ -71,8 +76,9 @@ class PasswordBrokers:
         """Return the options of a client of that listener."""
         if listener == INSIDE:
             return {}
+        tls = {"security_protocol": "SASL_SSL", "ssl_ca_location": self.authority_file}
         return {
-            "security_protocol": "SASL_PLAINTEXT",
+            **(tls if self.authority_file else {"security_protocol": "SASL_PLAINTEXT"}),
             "sasl_mechanism": SHA_256,
             "sasl_username": user,
             "sasl_password": password_of(user),
@@ -134,9 +140,22 @@ def password_brokers(
     between: str = SECURE,
     users: Mapping[int, str] = MappingProxyType({}),
     more: Mapping[str, str] = NOTHING,
+    authority: Authority | None = None,
 ) -> Iterator[PasswordBrokers]:
-    """Run three brokers while the block runs. Each logs in as its user, or as `BROKER`."""
+    """Run three brokers while the block runs. Each logs in as its user, or as `BROKER`.
+
+    With an authority the listener has TLS, and its certificate is for servers only.
+    """
     found = PasswordBrokers(etcd, directory, prefix)
+    if authority is not None:
+        found.authority_file = authority.file
+        signed = authority.signed("server", usages=[ExtendedKeyUsageOID.SERVER_AUTH])
+        more = {
+            **more,
+            "listener.security.protocol.map": f"{SECURE}:SASL_SSL",
+            "ssl.keystore.location": signed.both_file,
+            "ssl.truststore.location": authority.file,
+        }
     for name in {BROKER, ADMIN, STRANGER, *users.values()}:
         found.create_user(name)
     with ExitStack() as stack:

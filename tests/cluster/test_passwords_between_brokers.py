@@ -1,5 +1,6 @@
-"""Three real brokers and an etcd: they log in at each other by SCRAM, without TLS."""
+"""Three real brokers and an etcd: they log in at each other by SCRAM."""
 
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -8,6 +9,8 @@ import pytest
 
 from odradek.broker.testing import RunningBroker
 from odradek.client.blocking import Acl, Admin, NewTopic, OdradekError, Producer
+from tests.broker.serving import Asked
+from tests.certificates import Authority
 from tests.cluster.bookkeeper import (
     LEDGER,
     PARTITIONS,
@@ -25,6 +28,7 @@ from tests.cluster.password_brokers import (
     password_brokers,
 )
 from tests.cluster.test_network import wait_until
+from tests.cluster.test_tls_between_brokers import ALERT
 from tests.cluster.tls_brokers import COUNT, INSIDE, SECURE
 from tests.peers.etcd_server import RealEtcd
 
@@ -80,6 +84,25 @@ def test_an_application_counts_while_each_broker_is_killed_and_its_sessions_end(
             assert "was not renewed" not in broker.log
             assert "Traceback" not in broker.log
             assert cluster.options(BROKER)["sasl_password"] not in broker.log
+
+
+def test_passwords_and_records_go_through_tls_on_a_listener_of_sasl_ssl(
+    real_etcd: RealEtcd, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    with password_brokers(real_etcd, tmp_path, "/tls", authority=authority) as cluster:
+        make_topics(cluster)
+        with Bookkeeper(cluster.addresses(), **cluster.options()) as bookkeeper:
+            bookkeeper.wait_for_more(WRITTEN)
+            cluster.brokers[0].kill()
+            bookkeeper.wait_for_more(WRITTEN)
+            cluster.brokers[0].start()
+            cluster.wait_in_sync()
+            bookkeeper.wait_for_more(WRITTEN)
+        check_numbers(read(cluster.addresses(), bookkeeper.next_number, **cluster.options()))
+        with socket.create_connection(("127.0.0.1", cluster.peer_port(1)), 60) as stranger:
+            stranger.sendall(Asked().frame(7))
+            assert stranger.recv(1) == ALERT
 
 
 def test_a_wrong_password_keeps_one_broker_out_and_a_new_one_is_rolled_out_by_the_other_mechanism(
