@@ -41,7 +41,6 @@ enum { PRODUCE_KEY = 0, ID_BYTES = 16, NULL_LENGTH = 0xFF, VARINT_BITS = 7, PART
 
 static struct {
     PyObject *request, *header;  // the named tuples
-    newfunc new_tuple;
     int version_min, version_max, flexible_from, topic_ids_from, parts_max, client_id_max, varint_bytes, codec_max;
 } known;
 
@@ -106,16 +105,20 @@ static void expect(Reader *reader, bool is_plain) { reader->is_bad |= !is_plain;
 
 // ---- What is found, as the named tuples
 
-// Call `tuple.__new__`, without the function in Python that a named tuple has for it. Takes over `fields`.
-static PyObject *named(PyObject *type, PyObject *fields) {
-    if (fields == NULL)
-        return NULL;
-    PyObject *arguments = PyTuple_Pack(1, fields);
-    Py_DECREF(fields);
-    if (arguments == NULL)
-        return NULL;
-    PyObject *made = known.new_tuple((PyTypeObject *)type, arguments, NULL);
-    Py_DECREF(arguments);
+// Make a tuple of a type and of `count` items, which are taken over. NULL items are of an error before.
+static PyObject *tuple_of(PyObject *type, int count, PyObject *const *items) {
+    // As `tuple.__new__` does for a named tuple, which has a function in Python for it.
+    PyObject *made = type == NULL ? PyTuple_New(count) : PyType_GenericAlloc((PyTypeObject *)type, count);
+    bool is_whole = made != NULL;
+    for (int i = 0; i < count; i++) {
+        is_whole &= items[i] != NULL;
+        if (made == NULL)
+            Py_XDECREF(items[i]);
+        else
+            PyTuple_SetItem(made, i, items[i]);
+    }
+    if (!is_whole)
+        Py_CLEAR(made);
     return made;
 }
 
@@ -135,16 +138,12 @@ static PyObject *header_of(const uint8_t *batch, Py_ssize_t size) {
         number_at(batch + LENGTH_AT, 4) + LENGTH_PREFIX_BYTES != size ||
         (uint32_t)number_at(batch + CRC_AT, 4) != crc_of(batch + CRC_START, (size_t)(size - CRC_START)) || !is_plain(batch))
         Py_RETURN_NONE;
-    PyObject *fields = PyTuple_New(HEADER_FIELDS);
-    for (int i = 0, at = 0; fields != NULL && i < HEADER_FIELDS; at += widths[i++]) {
+    PyObject *fields[HEADER_FIELDS];
+    for (int i = 0, at = 0; i < HEADER_FIELDS; at += widths[i++]) {
         int64_t field = number_at(batch + at, widths[i]);
-        PyObject *value = PyLong_FromLongLong(at == CRC_AT ? (long long)(uint32_t)field : field);
-        if (value == NULL)
-            Py_CLEAR(fields);
-        else
-            PyTuple_SetItem(fields, i, value);
+        fields[i] = PyLong_FromLongLong(at == CRC_AT ? (long long)(uint32_t)field : field);
     }
-    return named(known.header, fields);
+    return tuple_of(known.header, HEADER_FIELDS, fields);
 }
 
 // The lists of a request: of each part its place, its records and their header.
@@ -160,7 +159,8 @@ static bool added(PyObject *list, PyObject *item) {
 }
 
 static bool add_part(const Found *found, PyObject *topic, int32_t index, const Reader *reader, Py_ssize_t size) {
-    return added(found->places, Py_BuildValue("(Oi)", topic, index)) &&
+    PyObject *place[] = {Py_NewRef(topic), PyLong_FromLong(index)};
+    return added(found->places, tuple_of(NULL, 2, place)) &&
            added(found->records, PySequence_GetSlice(found->frame, reader->at - size, reader->at)) &&
            added(found->headers, header_of(reader->data + reader->at - size, size));
 }
@@ -253,9 +253,12 @@ static PyObject *read_request(Reader *reader, PyObject *frame) {
         PyObject *name = reader->is_bad ? Py_NewRef(Py_None) : text_of(client_id, client_id_bytes);
         if (reader->is_bad || name == NULL)
             request = PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-        else
-            request = named(known.request, Py_BuildValue("(iiOiiOOO)", version, correlation_id, name, acks, timeout_ms,
-                                                         found.places, found.records, found.headers));
+        else {
+            PyObject *fields[] = {PyLong_FromLong(version),  PyLong_FromLong(correlation_id), Py_NewRef(name),
+                                  PyLong_FromLong(acks),     PyLong_FromLong(timeout_ms),     Py_NewRef(found.places),
+                                  Py_NewRef(found.records), Py_NewRef(found.headers)};
+            request = tuple_of(known.request, sizeof fields / sizeof *fields, fields);
+        }
         Py_XDECREF(name);
     }
     Py_XDECREF(found.places);
@@ -362,6 +365,5 @@ PyMODINIT_FUNC PyInit__bytes(void) {
         PyErr_SetString(PyExc_ImportError, "this processor has no instruction for CRC-32C");
         return NULL;
     }
-    known.new_tuple = (newfunc)PyType_GetSlot(&PyTuple_Type, Py_tp_new);
     return PyModule_Create(&definition);
 }

@@ -110,6 +110,8 @@ class SocketConnection(SocketEnd):
             while waiting:
                 if len(waiting) == 1:
                     sent = self._socket.send(waiting[0])
+                    if sent == len(waiting[0]):
+                        return ()
                 else:
                     sent = self._socket.sendmsg(islice(waiting, PARTS_MAX))
                 waiting = _without_first(waiting, sent)

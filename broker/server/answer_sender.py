@@ -74,9 +74,15 @@ class AnswerSender:
 
     def _send_now(self, pending: PendingAnswer) -> bool:
         """Send a small answer that is due, without waiting. Return False if the writer must."""
-        assert not isinstance(pending.answer, list)
+        answer = pending.answer
+        assert not isinstance(answer, list)
         try:
-            if (parts := self._parts_now(pending)) is None:
+            if isinstance(answer, Taken):
+                frame = answer.frame_now()
+                parts: Sequence[Buffer] | None = None if frame is None else (frame,)
+            else:
+                parts = self._parts_now(pending.request, answer)
+            if parts is None:
                 return False
             left = self._stream.send_now(parts)
         except Exception:
@@ -91,11 +97,6 @@ class AnswerSender:
         self._share.release(pending.size_bytes)
         return True
 
-    def _parts_now(self, pending: PendingAnswer) -> Sequence[Buffer] | None:
-        answer = pending.answer
-        if isinstance(answer, Taken):
-            frame = answer.frame_now()
-            return None if frame is None else [frame]
-        assert isinstance(answer, Deferred), answer
+    def _parts_now(self, request: Request, answer: Deferred) -> Sequence[Buffer] | None:
         found = answer.answer_now()
-        return None if found is None else self._messages.build_at_once(pending.request, found)
+        return None if found is None else self._messages.build_at_once(request, found)

@@ -170,16 +170,16 @@ class Taken:
 
     def frame_now(self) -> bytearray | None:
         """Return the frame that answers, None if `finish` must."""
-        stored = []
-        for group, number in zip(self.groups, self.numbers, strict=True):
-            base_offset, leader = group.offsets[number], group.leader
+        plain, by_all, stored = self.plain, self.by_all, []
+        for group, number, header in zip(self.groups, self.numbers, plain.headers, strict=True):
+            base_offset = group.offsets[number]
             if isinstance(base_offset, KafkaError):
                 return None
-            next_offset = base_offset + group.headers[number].last_offset_delta + 1
-            if not leader.counts_below(next_offset, by_all=self.by_all):
+            assert header is not None
+            next_offset = base_offset + header.last_offset_delta + 1
+            if not group.leader.counts_below(next_offset, by_all=by_all):
                 return None
             stored.append((base_offset, group.log_start_offset, group.append_time_ms))
-        plain = self.plain
         return plain_produce.answer(plain.version, plain.correlation_id, plain.places, stored)
 
     async def finish(self) -> ProduceResponse:
@@ -378,11 +378,11 @@ class Lane:
         before = group.latest.get(producer_id)
         if before is None:
             producers = log.producers
-            if producers.continues(header):
-                return True
-            # A new producer may need the room of another one; a repeat is not appended.
-            is_known = producer_id in producers.entries
-            return is_known and producers.check_client(header) is None
+            entry = producers.entries.get(producer_id)
+            if entry is None:  # which may need the room of another one
+                return False
+            # A repeat is not appended.
+            return entry.continues(header) or producers.check_client(header) is None
         return header.producer_epoch == before.producer_epoch and is_next_sequence(
             before.last_sequence, header.base_sequence
         )

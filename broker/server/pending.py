@@ -50,18 +50,19 @@ class PendingAnswers:
     def __init__(self, send_now: Callable[[PendingAnswer], bool]) -> None:
         """`send_now` sends a due answer without waiting, or returns False."""
         self._send_now = send_now
-        self._queue: deque[PendingAnswer] = deque()
+        self.queue: Final[deque[PendingAnswer]] = deque()
+        """The answers, that of the earliest request first."""
         self._removed = 0
         self._is_closed = False
         self._writer = trio.lowlevel.ParkingLot()
         self._reader = trio.lowlevel.ParkingLot()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self.queue)
 
     @property
     def is_full(self) -> bool:
-        return len(self._queue) >= ANSWERS_PENDING_MAX
+        return len(self.queue) >= ANSWERS_PENDING_MAX
 
     async def room(self) -> None:
         """Return when fewer than ANSWERS_PENDING_MAX are here."""
@@ -70,73 +71,74 @@ class PendingAnswers:
 
     async def all_sent(self) -> None:
         """Return when no answer is pending."""
-        while self._queue:
+        while self.queue:
             await self._reader.park()
 
-    def add(self, pending: PendingAnswer) -> int:
-        """Put an answer at the end. Return its number for `note_due`, which comes when it is due.
-
-        Of a `Taken` the caller sees to that, and of a `Deferred` that can tell it is seen to here.
-        Any other answer is due.
-        """
+    def add(self, pending: PendingAnswer) -> None:
+        """Put an answer at the end. A `Deferred` may tell when it is due; any other is due now."""
         assert not self._is_closed, pending.request
-        queue, answer = self._queue, pending.answer
+        queue, answer = self.queue, pending.answer
         number = self._removed + len(queue)
         queue.append(pending)
-        if isinstance(answer, Taken):
-            return number
         if isinstance(answer, Deferred) and answer.call_when_due is not None:
             # By its number: a slow disk must not keep the request of a client that has gone.
             answer.call_when_due(partial(self.note_due, number))
         else:
             self._wake_writer(pending)
+
+    def add_taken(self, taken: Taken, size_bytes: int) -> int:
+        """Put an answer at the end. Return its number for `note_due`, which is called later."""
+        assert not self._is_closed, taken.plain
+        queue = self.queue
+        number = self._removed + len(queue)
+        queue.append(PendingAnswer(None, taken, size_bytes))
         return number
 
     def note_due(self, number: int) -> None:
         """Send an answer if it is the first, or let the writer do it as soon as it is."""
         index = number - self._removed
-        if not 0 <= index < len(self._queue):
+        if not 0 <= index < len(self.queue):
             return
-        pending = self._queue[index]
+        pending = self.queue[index]
         is_writing = not self._writer
         if index or is_writing or not self._send_now(pending):
             self._wake_writer(pending)
         else:
             self.remove_first()
-            if self._is_closed or (self._queue and self._queue[0].is_due):
+            if self._is_closed or (self.queue and self.queue[0].is_due):
                 self._writer.unpark()
 
     def _wake_writer(self, pending: PendingAnswer) -> None:
         pending.is_due = True
-        if pending is self._queue[0]:
+        if pending is self.queue[0]:
             self._writer.unpark()
 
     def take_all_as_due(self) -> None:
         """Pass all answers to the writer: only the `finish` of an answer knows its time limit."""
-        for pending in self._queue:
+        for pending in self.queue:
             pending.is_due = True
-        if self._queue:
+        if self.queue:
             self._writer.unpark()
 
     async def first(self) -> PendingAnswer | None:
         """Return the first answer, once it is due. None if there is none and `close` was called."""
-        while not self._queue or not self._queue[0].is_due:
-            if self._is_closed and not self._queue:
+        while not self.queue or not self.queue[0].is_due:
+            if self._is_closed and not self.queue:
                 return None
             await self._writer.park()
-        return self._queue[0]
+        return self.queue[0]
 
     def remove_first(self) -> None:
         """Remove the first answer, which has been sent."""
-        self._queue.popleft()
+        self.queue.popleft()
         self._removed += 1
         # With more than these it waits, or until there is none.
-        if self._reader and len(self._queue) in (ANSWERS_PENDING_MAX - 1, 0):
+        if self._reader and len(self.queue) in (ANSWERS_PENDING_MAX - 1, 0):
             self._reader.unpark()
 
     def discard(self) -> None:
         """Forget all answers, as the connection has ended."""
-        self._queue.clear()
+        self.queue.clear()
 
     def close(self) -> None:
         """Note that no answer will be added."""

@@ -16,7 +16,7 @@ from odradek.broker.environment.env import Connection
 from odradek.broker.server.connection_limits import Limits
 from odradek.broker.server.lane import Asking, Lane, Taken
 from odradek.broker.server.memory import Memory, Share
-from odradek.broker.server.pending import PendingAnswer, PendingAnswers
+from odradek.broker.server.pending import ANSWERS_PENDING_MAX, PendingAnswers
 from odradek.protocol.connection import FRAME_MIN_BYTES, LENGTH_BYTES, FrameReader
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ class Receiver:
         if lane is None:
             return 0, False
         self._uses_lane = True
-        at, end = 0, len(received)
+        at, end, longest = 0, len(received), self._limits.frame_max_bytes
         while end - at >= LENGTH_BYTES:
             (length,) = _LENGTH.unpack_from(received, at)
-            if not FRAME_MIN_BYTES <= length <= self._limits.frame_max_bytes:
+            if not FRAME_MIN_BYTES <= length <= longest:
                 return at, False
-            start, stop = at + LENGTH_BYTES, at + LENGTH_BYTES + length
+            start = at + LENGTH_BYTES
+            stop = start + length
             if stop > end:
                 break
             if not self._is_taken(received[start:stop], lane):
@@ -190,12 +191,13 @@ class Receiver:
 
     def _may_take(self) -> bool:
         """Return True if the reader would take another request now."""
-        if self._is_stopping or self._pending.is_full:
+        pending_count = len(self._pending.queue)
+        if self._is_stopping or pending_count >= ANSWERS_PENDING_MAX:
             return False
         # invariant authentication 4
         if self._session is not None and not self._session.is_open:
             return False
-        return not self._pending or self._memory.left_bytes > 0
+        return not pending_count or self._memory.left_bytes > 0
 
     def _note_taken(self, taken: Taken) -> None:
         self.count += 1
@@ -204,5 +206,5 @@ class Receiver:
         self._share.hold(size_bytes)
         # By its number: a slow disk must not keep the request of a client that has gone.
         countdown = taken.countdown
-        countdown.number = self._pending.add(PendingAnswer(None, taken, size_bytes))
+        countdown.number = self._pending.add_taken(taken, size_bytes)
         countdown.on_end = self._pending.note_due

@@ -3,7 +3,12 @@
 from typing import Final, NamedTuple
 
 from odradek.late import dataclass
-from odradek.protocol.batch import BatchHeader, add_sequence, is_next_sequence
+from odradek.protocol.batch import (
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    add_sequence,
+    is_next_sequence,
+)
 
 # invariant idempotence 1: The last five batches of a producer are recognised, also after a crash.
 # plant Redpanda #3038
@@ -60,6 +65,19 @@ class ProducerEntry:
         if header.producer_epoch != self.epoch:
             return False
         return is_next_sequence(self.last_sequence, header.base_sequence)
+
+    def continues(self, header: BatchHeader) -> bool:
+        """Return True if a client's batch is the next one, and neither is in a transaction.
+
+        Of any other one `Producers.check_client` says if it may be appended.
+        """
+        return (
+            self.first_offset == NO_OFFSET
+            and header.producer_epoch == self.epoch
+            and len(self.batches) > 0
+            and is_next_sequence(self.batches[-1].last_sequence, header.base_sequence)
+            and not header.attributes & TRANSACTIONAL_BIT
+        )
 
     def find(self, header: BatchHeader) -> BatchMetadata | None:
         """Return the one of the last five batches that `header` repeats, or None."""

@@ -38,12 +38,7 @@ from odradek.broker.storage.producer_entry import (
     ProducerEntry,
 )
 from odradek.broker.values.member_ids import is_member
-from odradek.protocol.batch import (
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-    add_sequence,
-    is_next_sequence,
-)
+from odradek.protocol.batch import TRANSACTIONAL_BIT, BatchHeader, add_sequence
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 LAST_EPOCH: Final = 32_767
@@ -179,21 +174,6 @@ class Producers:
         self._check_transaction(entry, header)
         return None
 
-    def continues(self, header: BatchHeader) -> bool:
-        """Return True if a client's batch is the next of its producer, outside of a transaction.
-
-        Of any other one `check_client` says if it may be appended.
-        """
-        entry = self.entries.get(header.producer_id)
-        return (
-            entry is not None
-            and entry.first_offset == NO_OFFSET
-            and header.producer_epoch == entry.epoch
-            and len(entry.batches) > 0
-            and is_next_sequence(entry.batches[-1].last_sequence, header.base_sequence)
-            and not header.attributes & TRANSACTIONAL_BIT
-        )
-
     def check_coordinator(self, header: BatchHeader, *, verified_after: int | None = None) -> None:
         """Check a batch without sequences that a coordinator writes for a producer."""
         entry = self.entries.get(header.producer_id)
@@ -243,7 +223,11 @@ class Producers:
     ) -> None:
         """Apply a batch with a producer id that was appended at `base_offset`."""
         producer_id = header.producer_id
-        entry = self._writing(producer_id)
+        entry = self.entries.get(producer_id)
+        if entry is None:
+            entry = self._new_entry(producer_id)
+        else:
+            self.entries.move_to_end(producer_id)
         # Sequences start again with each epoch. Kept batches would turn the first batches of the
         # new epoch into duplicates of old ones, and lose them (Redpanda #5026).
         if header.producer_epoch != entry.epoch:
@@ -267,6 +251,10 @@ class Producers:
         if entry is not None:
             self.entries.move_to_end(producer_id)
             return entry
+        return self._new_entry(producer_id)
+
+    def _new_entry(self, producer_id: int) -> ProducerEntry:
+        """Return the entry of a producer that is new here. Another one may have to go for it."""
         # invariant bounds 2
         if len(self.entries) >= self.limit and (idle := self._longest_idle()) is not None:
             del self.entries[idle.producer_id]
