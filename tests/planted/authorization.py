@@ -115,7 +115,7 @@ AUTHORIZATION_BUGS: Final = (
             "if revision <= self.image.revision or (revision > self._heard_of and "
             "all(key.startswith(ACLS) and not stored for key, stored in changed.items())):"
         ),
-        tests=(f"{CLUSTER}acls.py::test_what_one_broker_takes_holds_at_every_broker",),
+        tests=(f"{SIMULATED}revoked_rights.py::test_what_one_broker_revokes_no_other_grants",),
         seed=1,
         fixed=REVOKED,
     ),
