@@ -158,7 +158,7 @@ def test_a_write_takes_the_producers_settings() -> None:
         ),
         (
             {**SASL, "kafka.sasl.jaas.config": 'x.Module required password="secret;'},
-            "sasl.jaas.config cannot be read: its option number 1 is not",
+            "sasl.jaas.config cannot be read: a text in it has no closing quote",
         ),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such"},
