@@ -36,6 +36,8 @@ from odradek.late import dataclass
 Naming = tuple[ResourceKind, str, AclOperation, Permission]
 """That an entry for a resource of this type names a principal and an operation, and what it says.
 """
+SOME_MAX: Final = 1_000
+"""The most answers about some resource of a type that a table remembers."""
 
 
 def canonical_host(text: str) -> str:
@@ -92,7 +94,7 @@ class AclDecision:
 class AclTable:
     """The entries of all patterns. It is immutable. `AclTableBuilder` makes it."""
 
-    __slots__ = ("_naming", "_prefix_lengths", "identity", "of")
+    __slots__ = ("_naming", "_prefix_lengths", "_some", "identity", "of")
 
     def __init__(
         self,
@@ -108,6 +110,8 @@ class AclTable:
             if resource.pattern is PatternType.PREFIXED:
                 lengths.setdefault(resource.kind, set()).add(len(resource.name))
         self._prefix_lengths = {kind: sorted(some) for kind, some in lengths.items()}
+        self._some: dict[tuple[str, str, AclOperation, ResourceKind], bool] = {}
+        """Answers of `allows_some`: a client that connects again asks the same."""
 
     @property
     def entry_count(self) -> int:
@@ -167,27 +171,59 @@ class AclTable:
         That is one that an entry allows, and no entry denies for all that it covers. What implies
         the operation does not count here, as in Kafka.
         """
-        host = canonical_host(host)
-        denied = set(self._with_entry(principal, host, operation, kind, Permission.DENY))
-        if ResourcePattern(kind, PatternType.LITERAL, WILDCARD) in denied:
-            return False
-        allowed = self._with_entry(principal, host, operation, kind, Permission.ALLOW)
-        return any(not _is_covered(resource, denied) for resource in allowed)
+        question = principal, canonical_host(host), operation, kind
+        known = self._some.get(question)
+        if known is None:
+            known = self._is_some_allowed(*question)
+            if len(self._some) >= SOME_MAX:
+                self._some.clear()
+            self._some[question] = known
+        return known
 
-    def _with_entry(
-        self,
-        principal: str,
-        host: str,
-        operation: AclOperation,
-        kind: ResourceKind,
-        permission: Permission,
+    def _is_some_allowed(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceKind
+    ) -> bool:
+        def is_denied(pattern: PatternType, name: str) -> bool:
+            entries = self.of.get(ResourcePattern(kind, pattern, name))
+            return entries is not None and any(
+                each.permission is Permission.DENY
+                and each.operation in (AclOperation.ALL, operation)
+                for each in entries.about(principal, host)
+            )
+
+        def is_covered(allowed: ResourcePattern) -> bool:
+            """Return True if what it allows is denied by the same, or by a prefix of its name.
+
+            A literal `*` that is allowed leaves something, whatever prefixes are denied.
+            """
+            name = allowed.name
+            if allowed.pattern is PatternType.LITERAL:
+                if name == WILDCARD:
+                    return False
+                if is_denied(PatternType.LITERAL, name):
+                    return True
+            lengths = self._prefix_lengths.get(kind, ())
+            return any(
+                is_denied(PatternType.PREFIXED, name[:each])
+                for each in lengths
+                if each <= len(name)
+            )
+
+        # Denials are looked up, and not collected: there may be a hundred thousand of them.
+        if is_denied(PatternType.LITERAL, WILDCARD):
+            return False
+        return not all(map(is_covered, self._allowed(principal, host, operation, kind)))
+
+    def _allowed(
+        self, principal: str, host: str, operation: AclOperation, kind: ResourceKind
     ) -> Iterator[ResourcePattern]:
-        """Yield the patterns that have such an entry, for this operation or for ALL."""
+        """Yield the patterns that have an entry which allows this operation, or ALL."""
         for named in dict.fromkeys((principal, ANY_USER)):
             for each in (AclOperation.ALL, operation):
-                for resource in self._naming.get((kind, named, each, permission), ()):
+                naming = kind, named, each, Permission.ALLOW
+                for resource in self._naming.get(naming, ()):
                     entries = self.of[resource].about(named, host)
-                    if any((e.operation, e.permission) == (each, permission) for e in entries):
+                    if any((e.operation, e.permission) == naming[2:] for e in entries):
                         yield resource
 
     def select(self, wanted: AclFilter) -> Iterator[tuple[ResourcePattern, AclEntry]]:
@@ -197,22 +233,6 @@ class AclTable:
                 for entry in acls.entries:
                     if wanted.has_entry(entry):
                         yield resource, entry
-
-
-def _is_covered(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    """Return True if what a pattern allows is denied by the same one, or by a prefix of its name.
-
-    A literal `*` that is allowed leaves something, whatever prefixes are denied.
-    """
-    if allowed.pattern is PatternType.LITERAL:
-        if allowed.name == WILDCARD:
-            return False
-        if allowed in denied:
-            return True
-    return any(
-        ResourcePattern(allowed.kind, PatternType.PREFIXED, allowed.name[:length]) in denied
-        for length in range(1, len(allowed.name) + 1)
-    )
 
 
 class AclTableBuilder:
