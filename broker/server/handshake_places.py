@@ -1,64 +1,136 @@
 """The places of clients that are not known yet, and who goes when there are too many.
 
-Two crowds share the places: clients whose handshake the broker has not answered yet, and those that
-have made that progress. A whole ClientHello, or a whole handshake, is progress, and so is a
-SaslHandshake or a challenge that was answered; a byte is none. Of
-the second crowd one goes if it has more than half of the places, of the first one otherwise: the
-one that has made no progress for the longest time.
+A client is as far as its last progress: it is silent, it has begun (its ClientHello was answered,
+or it has chosen a mechanism of SASL), or it has agreed on TLS and is to authenticate. A byte is no
+progress. Each crowd may displace those that are no further than itself: one of the furthest crowd
+goes if that has more than half of the places, otherwise one of the first crowd that has any.
 
-So whoever sends nothing, or a byte a second, displaces only others that have sent no more; such a
-flood cannot touch a handshake that is nearly done. A flood of ClientHellos, on the other hand, is
-answered by the threads of `handshake_threads.py`, some hundred in a second, and takes that second
-to fill half of the places. An honest client needs some milliseconds.
+So whoever sends nothing, or a byte a second, displaces only others that have sent no more, and
+ClientHellos, which cost their sender nothing, displace no client that has agreed on TLS. Of a
+crowd, one at the address with most places goes, the one that has made no progress for the longest
+time. So a flood from a few addresses displaces itself. (An address of version 6 is its network of
+64 bits: whoever has one has all of it.)
 """
 
+from enum import IntEnum, auto
+from itertools import count
 from typing import Final
 
 import trio
 
+from odradek.broker.security.acl_table import canonical_host
+
 SHARE: Final = 2
 """The part of the places that clients which have made progress keep: a half."""
+NETWORK_CHARACTERS: Final = 19
+"""The length of the text of a network of 64 bits."""
+
+
+class Progress(IntEnum):
+    """What a client has done."""
+
+    SILENT = auto()
+    BEGUN = auto()
+    """Its ClientHello, or its SaslHandshake, was answered."""
+    HAS_TLS = auto()
+    """It has agreed on TLS, and authenticates."""
+
+
+class _Crowd:
+    """Clients that are equally far, by their addresses, the longest without progress first."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[trio.CancelScope, int]] = {}
+        self._count = 0
+        self._next_number = count()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, scope: trio.CancelScope, address: str) -> None:
+        self._of.setdefault(address, {})[scope] = next(self._next_number)
+        self._count += 1
+
+    def remove(self, scope: trio.CancelScope, address: str) -> None:
+        scopes = self._of[address]
+        del scopes[scope]
+        self._count -= 1
+        if not scopes:
+            del self._of[address]
+
+    def next_to_go(self) -> trio.CancelScope:
+        """Return the first client at the address that has most; of equal ones the oldest."""
+
+        def weight(scopes: dict[trio.CancelScope, int]) -> tuple[int, int]:
+            return len(scopes), -next(iter(scopes.values()))
+
+        return next(iter(max(self._of.values(), key=weight)))
 
 
 class HandshakePlaces:
-    """The handshakes under way, by their cancel scopes, the longest without progress first."""
+    """The handshakes under way, by their cancel scopes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._silent: dict[trio.CancelScope, None] = {}
-        self._answered: dict[trio.CancelScope, None] = {}
+        self._crowds = {each: _Crowd() for each in Progress}
+        self._places: dict[trio.CancelScope, tuple[Progress, str]] = {}
+        """How far each client is, and its address."""
 
     def __len__(self) -> int:
-        return len(self._silent) + len(self._answered)
+        return len(self._places)
 
-    def enter(self, scope: trio.CancelScope) -> None:
-        """Take a place, of another client if there is no free one."""
+    def enter(self, scope: trio.CancelScope, peer: str) -> None:
+        """Take a place, of another client if there is no free one. `peer` has the port."""
         # invariant bounds 5: A client that is nearly known keeps its place among any number of
-        # silent ones.
+        # silent ones, and of ClientHellos.
         # plant the oldest handshake goes
         if len(self) >= self._most:
-            is_crowded = len(self._answered) > self._most // SHARE or not self._silent
-            crowd = self._answered if is_crowded else self._silent
-            displaced = next(iter(crowd))
-            del crowd[displaced]  # at once: it ends later, and the next newcomer needs another one
+            displaced = self._crowd_to_shrink().next_to_go()
+            self.leave(displaced)  # at once: it ends later, and the next newcomer needs another one
             displaced.cancel()
-        self._silent[scope] = None
+        self._add(scope, Progress.SILENT, _network(peer))
 
-    def note_progress(self, scope: trio.CancelScope) -> None:
+    def _crowd_to_shrink(self) -> _Crowd:
+        for progress in (Progress.HAS_TLS, Progress.BEGUN):
+            if len(self._crowds[progress]) > self._most // SHARE:
+                return self._crowds[progress]
+        return next(crowd for crowd in self._crowds.values() if crowd)
+
+    def note_progress(self, scope: trio.CancelScope, progress: Progress = Progress.BEGUN) -> None:
         """Note that a client has sent what cannot be had for a byte."""
         if scope in self:
+            before, address = self._places[scope]
             self.leave(scope)
-            self._answered[scope] = None
+            self._add(scope, max(before, progress), address)
+
+    def _add(self, scope: trio.CancelScope, progress: Progress, address: str) -> None:
+        self._places[scope] = progress, address
+        self._crowds[progress].add(scope, address)
 
     def __contains__(self, scope: trio.CancelScope) -> bool:
-        return scope in self._silent or scope in self._answered
+        return scope in self._places
 
     def leave(self, scope: trio.CancelScope) -> None:
         """Free the place of a client, if it still has one."""
-        self._silent.pop(scope, None)
-        self._answered.pop(scope, None)
+        place = self._places.pop(scope, None)
+        if place is not None:
+            progress, address = place
+            self._crowds[progress].remove(scope, address)
 
     def cancel_all(self) -> None:
         """End all of them: the broker stops."""
-        for scope in (*self._silent, *self._answered):
+        for scope in self._places:
             scope.cancel()
+
+
+def _network(peer: str) -> str:
+    """Return the address of a peer; of version 6, the network that it is in."""
+    address = canonical_host(peer.rpartition(":")[0])
+    if ":" not in address:
+        return address
+    from ipaddress import IPv6Address
+
+    try:
+        return IPv6Address(address).exploded[:NETWORK_CHARACTERS]
+    except ValueError:
+        return address

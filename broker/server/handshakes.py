@@ -17,7 +17,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.env import Connection, HandshakeFailed
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.failures import raised_at
-from odradek.broker.server.handshake_places import HandshakePlaces
+from odradek.broker.server.handshake_places import HandshakePlaces, Progress
 from odradek.broker.server.known_client import (
     UNKNOWN,
     Gone,
@@ -72,7 +72,7 @@ class Handshakes:
         if security.tls is None and security.sasl is None:
             return UNKNOWN
         scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)
-        self._places.enter(scope)
+        self._places.enter(scope, stream.peer)
         step = "TLS handshake" if security.tls is not None else "authentication"
         try:
             with scope:
@@ -80,7 +80,7 @@ class Handshakes:
                 if security.tls is not None:
                     note_progress = partial(self._places.note_progress, scope)
                     await stream.handshake(note_progress)
-                    note_progress()
+                    self._places.note_progress(scope, Progress.HAS_TLS)
                     if security.sasl is None:
                         principal = security.tls.principal_of(stream.peer_certificate)
                     step = "authentication"

@@ -94,9 +94,9 @@ TLS_BUGS: Final = (
     ),
     Planted(
         bug="silent clients take all places of handshakes",
-        where="HandshakePlaces.enter",
-        old="displaced = next(iter(crowd))",
-        new="displaced = next(reversed(crowd))",
+        where="_Crowd.next_to_go",
+        old="next(iter(crowd))",
+        new="next(reversed(crowd))",
         tests=(f"{HANDSHAKES}the_oldest_of_too_many_handshakes_goes",),
     ),
     Planted(
@@ -149,10 +149,19 @@ TLS_BUGS: Final = (
         tests=(f"{CONNECTION}more_than_a_turn_may_read_is_taken_in_the_next_one",),
     ),
     Planted(
+        bug="a flood of ClientHellos displaces who has agreed on TLS",
+        where="Handshakes.know",
+        old="self._places.note_progress(scope, Progress.HAS_TLS)",
+        new="self._places.note_progress(scope)",
+        tests=(
+            f"{HANDSHAKES}client_hellos_of_many_addresses_displace_nobody_who_has_agreed_on_tls",
+        ),
+    ),
+    Planted(
         bug="the oldest handshake goes",
         where="HandshakePlaces.enter",
-        old="crowd = self._answered if is_crowded else self._silent",
-        new="crowd = self._answered or self._silent",
+        old="displaced = self._crowd_to_shrink().next_to_go()",
+        new="displaced = next(iter(self._places))",
         tests=(
             "tests/broker/server/test_handshakes.py::"
             "test_two_thousand_silent_clients_displace_no_handshake_that_is_nearly_done",

@@ -1,16 +1,19 @@
 """Handshakes: a time limit that bytes do not renew, and a bound of those that are under way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
+from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.env import HandshakeFailed, nothing_noted
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.handshakes import HANDSHAKE_SECONDS, PLACES_MAX, Handshakes
-from odradek.broker.server.known_client import ListenerSecurity
+from odradek.broker.server.known_client import UNKNOWN, KnownClient, ListenerSecurity
+from odradek.broker.server.listener_sasl import ListenerSasl
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.broker.tls.principal_names import NoRule
 from tests.fakes.net import FakeConnection
@@ -214,6 +217,65 @@ async def test_clients_that_have_begun_and_are_silent_then_keep_half_of_the_plac
         await trio.sleep(SLOW_SECONDS + 1)
         assert sorted(known) == [15, 16, 17, 18, 19]  # the last ones, as many as half of the places
         handshakes.end_all()
+
+
+async def hellos(handshakes: Handshakes, nursery: trio.Nursery, peers: Iterable[str]) -> None:
+    """Let clients begin, one after the other, that do no more in five seconds."""
+    for peer in peers:
+        nursery.start_soon(principal_of, handshakes, Answered(peer))
+        await trio.testing.wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize("strangers", ["192.0.2.66:{}", "[2001:db8::{:x}]:1"])
+async def test_client_hellos_of_one_stranger_displace_no_handshake_of_another_address(
+    autojump_clock: trio.testing.MockClock, strangers: str
+) -> None:
+    """Seen: in the second that a slow client needed, the strangers had all places."""
+    handshakes = Handshakes(80)
+    known: list[Principal | None] = []
+
+    async def honest(peer: str) -> None:
+        known.append(await principal_of(handshakes, Answered(peer)))
+
+    async with trio.open_nursery() as nursery:
+        for peer in ("192.0.2.1:1", "192.0.2.2:1", "192.0.2.2:2", "[2001:db8:0:1::1]:1"):
+            nursery.start_soon(honest, peer)
+            await trio.testing.wait_all_tasks_blocked()
+        await hellos(handshakes, nursery, map(strangers.format, range(1, 200)))
+        assert handshakes.count == 20
+        await trio.sleep(SLOW_SECONDS + 1)
+        assert known == 4 * [ANONYMOUS]
+
+
+class Silent:
+    """A listener's SASL whose clients say nothing once they have TLS."""
+
+
+async def test_client_hellos_of_many_addresses_displace_nobody_who_has_agreed_on_tls(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handshakes = Handshakes(80)
+    known: list[KnownClient | None] = []
+
+    async def authenticate(*_given: object, **_more: object) -> KnownClient:
+        await trio.sleep(SLOW_SECONDS)
+        return UNKNOWN
+
+    async def honest(number: int) -> None:
+        stream: Any = Shows(None)
+        stream.peer = f"192.0.2.{number}:1"
+        known.append(await handshakes.know(stream, with_sasl, lambda _: cast(RequestContext, None)))
+
+    monkeypatch.setattr(handshakes, "_authenticate", authenticate)
+    with_sasl = replace(TLS, sasl=cast(ListenerSasl, Silent()))
+    async with trio.open_nursery() as nursery:
+        for number in range(10):  # half of the places
+            nursery.start_soon(honest, number)
+            await trio.testing.wait_all_tasks_blocked()
+        await hellos(handshakes, nursery, (f"198.51.100.{n}:1" for n in range(200)))
+        assert handshakes.count == 20
+        await trio.sleep(SLOW_SECONDS + 1)
+        assert known == 10 * [UNKNOWN]
 
 
 async def test_an_error_of_ours_ends_one_connection_and_not_the_listener(
