@@ -41,6 +41,7 @@ from odradek.broker.storage.data_format import FILE as FORMAT_FILE
 from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
+from odradek.client.tls.secret_files import warning_about
 from odradek.extras import ExtraMissing, imports_of
 from odradek.protocol.text import printable
 
@@ -160,10 +161,13 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
 
 
 def _read_text(path: str) -> str:
-    """Return the text of a file. Raises OSError and UnicodeDecodeError."""
+    """Return the text of a file with secrets. Raises OSError and UnicodeDecodeError."""
     if os.path.exists(path) and not os.path.isfile(path):  # a second read of a pipe never ends
         raise OSError(errno.EINVAL, "it is no regular file", path)
-    return Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text(encoding="utf-8")
+    if warning := warning_about(path):
+        LOGGER.warning("%s", warning)
+    return text
 
 
 def _oauth_of(

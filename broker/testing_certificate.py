@@ -43,6 +43,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     both, alone = directory / "broker.pem", directory / "broker.crt"
     both.touch(mode=0o600)
+    both.touch(mode=0o600)
     both.write_bytes(secret + shown)
     alone.write_bytes(shown)
     return both, alone

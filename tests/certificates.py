@@ -63,6 +63,7 @@ class Signed:
     def _written(self, suffix: str, content: bytes) -> str:
         path = self.directory / f"{self.name}{suffix}"
         path.write_bytes(content)
+        path.chmod(0o600)  # as ssh wants it: nothing is warned of
         return str(path)
 
     @property

@@ -143,16 +143,15 @@ def _tls(file: str) -> Secure | None:
     """Return what gives a connection TLS as a file of settings says; None without TLS."""
     from pathlib import Path
 
-    from odradek.client.cli.client_properties import read_client_properties, warning_of
+    from odradek.client.cli.client_properties import read_client_properties, warnings_of
     from odradek.client.config import ClientConfig
 
     try:
         found = read_client_properties(Path(file))
-        warning = warning_of(Path(file), found)
         context = ClientConfig(**found.options).tls_context()
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{str(error).rstrip('.')}.") from None
-    if warning is not None:
+    for warning in warnings_of(Path(file), found):
         click.echo(warning, err=True)
     if context is None:
         return None

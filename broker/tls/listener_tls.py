@@ -31,6 +31,7 @@ from odradek.broker.tls.peer_contexts import (
 )
 from odradek.broker.tls.principal_names import PrincipalRules
 from odradek.client.tls.contexts import load_identity, read_file, trust
+from odradek.client.tls.secret_files import has_open_key, warning_about
 from odradek.late import dataclass
 from odradek.protocol.keystores import (
     CertifiedKey,
@@ -68,6 +69,8 @@ class _Made:
     """The principal in the certificate; None if no rule matches its name."""
     authorities: str | None
     """The certificates that sign those of the other side, as PEM."""
+    key_files: tuple[str, ...]
+    """The files in which a key stands without a password."""
 
 
 class ListenerTls:
@@ -93,6 +96,7 @@ class ListenerTls:
         self._is_for_brokers = is_for_brokers
         self._settings = settings
         self._made = self._make(settings)
+        self._warn_of_modes()
         wish = settings.of_listener(name, CLIENT_AUTH)
         if wish != self._client_auth(settings):
             LOGGER.warning(
@@ -122,6 +126,12 @@ class ListenerTls:
                 identity.place,
                 f"{identity.ends:%Y-%m-%d %H:%M}",
             )
+
+    def _warn_of_modes(self) -> None:
+        """Warn of keys that other users of this machine may read."""
+        for file in self._made.key_files:
+            if warning := warning_about(file):
+                LOGGER.warning("listener %s: %s", self.name, warning)
 
     def current(self) -> ssl.SSLContext:
         """Return the context for the next connection."""
@@ -188,6 +198,7 @@ class ListenerTls:
             return False
         is_other = made.identity != self._made.identity
         self._made = made
+        self._warn_of_modes()
         if not is_other and not says_same:
             return True
         LOGGER.info(
@@ -227,7 +238,15 @@ class ListenerTls:
             return str(settings.of_listener(self.name, setting))
 
         stores = _stores(settings, self.name)
-        identity = identity_from(stores, read_file)
+        key_files: list[str] = []
+
+        def read_noting(path: str) -> bytes:
+            content = read_file(path)
+            if has_open_key(content):
+                key_files.append(path)
+            return content
+
+        identity = identity_from(stores, read_noting)
         if identity is None:
             raise ConfigError(
                 f"Listener {self.name} has TLS and no certificate: set ssl.keystore.location, or "
@@ -280,6 +299,7 @@ class ListenerTls:
             among_brokers=among_brokers,
             own=_own_principal(rules, identity),
             authorities=authorities,
+            key_files=tuple(key_files),
         )
         if self._is_for_brokers:
             self._check_for_brokers(made)

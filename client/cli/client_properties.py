@@ -10,19 +10,20 @@ elsewhere, as with the config providers of Kafka, which need not be named here:
 
 `--profile NAME` is the file NAME.properties in the directory of this user.
 
-A file that has a secret itself, and that all users of the machine may read, has a warning: its
-owner may not know that `sudo` and an editor have made it so.
+A file that has a secret, and that all users of the machine may read, has a warning: its owner may
+not know that `sudo` and an editor have made it so. So have the files that a value names, if it is a
+secret, and files of keys without a password.
 """
 
 import os
 import re
-import stat
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import ClientOptions
 from odradek.client.security_settings import take_setting, used_options
+from odradek.client.tls.secret_files import has_open_key, warning_about
 from odradek.protocol.properties import properties
 
 ELSEWHERE: Final = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
@@ -30,6 +31,8 @@ SECRET_OPTIONS: Final = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl
 PEM_OPTIONS: Final = ("ssl_key_location", "ssl_certificate_location")
 """The options that may be the text of a key instead of the name of a file."""
 KEY: Final = "PRIVATE KEY-----"
+PEM_MARK: Final = "-----BEGIN "
+ENVIRONMENT: Final = "env"
 
 
 class ClientProperties(NamedTuple):
@@ -39,6 +42,8 @@ class ClientProperties(NamedTuple):
     bootstrap: str | None
     has_secret: bool = False
     """A secret stands in the file itself, and not elsewhere."""
+    secret_files: tuple[str, ...] = ()
+    """The other files in which secrets stand."""
 
 
 def profile_file(name: str) -> Path:
@@ -52,14 +57,11 @@ def read_client_properties(file: Path) -> ClientProperties:
     return client_properties(file.read_text(encoding="utf-8-sig"), str(file))
 
 
-def warning_of(file: Path, found: ClientProperties) -> str | None:
-    """Return what to warn of in a file that has been read; None if there is nothing."""
-    if not found.has_secret or not file.stat().st_mode & stat.S_IROTH:
-        return None
-    return (
-        f"Warning: {file} has a secret, and its mode lets every user of this machine read it: "
-        f"chmod 600 {file}"
-    )
+def warnings_of(file: Path, found: ClientProperties) -> list[str]:
+    """Return what to warn of in a file that has been read, and in the files that it names."""
+    files = [*([str(file)] if found.has_secret else []), *found.secret_files]
+    sentences = map(warning_about, files)
+    return [f"Warning: {sentence}" for sentence in sentences if sentence is not None]
 
 
 def client_properties(text: str, source: str) -> ClientProperties:
@@ -68,11 +70,16 @@ def client_properties(text: str, source: str) -> ClientProperties:
     bootstrap = None
     literal: set[str] = set()
     """The values that stand in the text itself."""
+    named: dict[str, list[str]] = {}
+    """The files that a value has named, by the value."""
 
     def noting(value: str) -> str:
         resolved = resolve(value)
         if resolved == value:
             literal.add(value)
+        named[resolved] = [
+            str(_path(match)) for match in ELSEWHERE.finditer(value) if match[1] != ENVIRONMENT
+        ]
         return resolved
 
     for each in properties(text):
@@ -85,13 +92,36 @@ def client_properties(text: str, source: str) -> ClientProperties:
                 options["client_id"] = resolve(each.value)
         except ValueError as error:
             raise ValueError(f"{source}, line {each.line}: {error}") from None
-    return ClientProperties(used_options(options), bootstrap, _has_secret(options, literal))
+    secrets = _secrets(options)
+    files = [file for secret in secrets for file in named.get(secret, ())]
+    used = used_options(options)
+    return ClientProperties(
+        used,
+        bootstrap,
+        _stand_in(literal, secrets),
+        tuple(dict.fromkeys((*files, *_key_files(used)))),
+    )
 
 
-def _has_secret(options: Mapping[str, Any], literal: Container[str]) -> bool:
+def _secrets(options: Mapping[str, Any]) -> list[str]:
     passwords = [options[name] for name in SECRET_OPTIONS if options.get(name)]
-    texts = [options[name] for name in PEM_OPTIONS if KEY in options.get(name, "")]
-    return any(value in literal for value in (*passwords, *texts))
+    return passwords + [options[name] for name in PEM_OPTIONS if KEY in options.get(name, "")]
+
+
+def _stand_in(literal: Container[str], secrets: list[str]) -> bool:
+    return any(value in literal for value in secrets)
+
+
+def _key_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the files that have a key without a password."""
+    for name in PEM_OPTIONS:
+        place = options.get(name, "")
+        if place and PEM_MARK not in place:
+            try:
+                if has_open_key(Path(place).read_bytes()):
+                    yield place
+            except OSError:  # the connection says so
+                continue
 
 
 def resolve(value: str) -> str:
@@ -99,13 +129,19 @@ def resolve(value: str) -> str:
     return ELSEWHERE.sub(_text_of, value)
 
 
+def _path(match: re.Match[str]) -> Path:
+    """Return the file that a value names."""
+    kind, place, name = match.groups()
+    return Path(place) / (name or "") if kind == "directory" else Path(place)
+
+
 def _text_of(match: re.Match[str]) -> str:
     kind, place, name = match.groups()
-    if kind == "env":
+    if kind == ENVIRONMENT:
         if place not in os.environ or name is not None:
             raise ValueError(f"{match[0]} names no environment variable that is set")
         return os.environ[place]
-    path = Path(place) / (name or "") if kind == "directory" else Path(place)
+    path = _path(match)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

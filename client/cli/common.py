@@ -266,7 +266,7 @@ def _read_client_properties(
         return
     from odradek.client.cli.client_properties import (  # few commands have one
         read_client_properties,
-        warning_of,
+        warnings_of,
     )
 
     if OF_FILE in context.meta:
@@ -275,10 +275,9 @@ def _read_client_properties(
         )
     try:
         found = read_client_properties(file)
-        warning = warning_of(file, found)
     except (OSError, ValueError) as error:
         raise click.ClickException(sentence(str(error))) from None
-    if warning is not None:
+    for warning in warnings_of(file, found):
         click.echo(warning, err=True)
     context.meta[OF_FILE] = found.options
     if found.bootstrap is not None:

@@ -9,6 +9,8 @@ from typing import IO, Final, ParamSpec, TypeVar
 
 import click
 
+from odradek.client.tls.secret_files import warning_about
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -37,6 +39,9 @@ def _read(context: click.Context, option: click.Parameter, file: IO[str] | None)
         raise click.BadParameter("it is not UTF-8", context, option) from None
     if len(lines) != 1 or not lines[0]:
         raise click.BadParameter("it has not one line, with the password", context, option)
+    warning = warning_about(file.name)
+    if warning is not None:
+        click.echo(f"Warning: {warning}", err=True)
     return str(lines[0])
 
 

@@ -60,6 +60,7 @@ def run(odradek_address: str) -> Run:
 def password_file(tmp_path: Path) -> Path:
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
+    file.chmod(0o600)
     return file
 
 
@@ -184,6 +185,24 @@ def test_a_slip_of_the_command_line_is_named(
     result = odradek("user", *words, given=given)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_files_of_secrets_that_every_user_can_read_have_a_line_of_warning(tmp_path: Path) -> None:
+    file, users = tmp_path / "password", tmp_path / "users"
+    file.write_text(PASSWORD)
+    words = ("user", "hash", "alice", "--password-file", file)
+    for mode, count in ((0o644, 1), (0o640, 0)):
+        file.chmod(mode)
+        result = odradek(*words)
+        assert result.exit_code == 0
+        said = f"Warning: {file} has a secret, and its mode lets every user of this machine read"
+        assert result.stderr.count(said) == count
+        users.write_text(result.stdout)
+    config = {"sasl.enabled.mechanisms": "PLAIN", "sasl.plain.users.file": str(users)}
+    for mode, count in ((0o644, 1), (0o600, 0)):
+        users.chmod(mode)
+        with run_broker(config=config, kind=SaslBroker) as broker:
+            assert broker.log.count(f"{users} has a secret, and its mode lets every user") == count
 
 
 def test_a_password_is_no_argument() -> None:

@@ -71,6 +71,26 @@ def test_certificates_of_clients_are_asked_for_on_a_listener_of_sasl_by_its_own_
     assert "ssl.client.auth" not in caplog.text
 
 
+def test_a_key_that_every_user_can_read_is_one_line_of_warning(
+    signed: Signed, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = Path(signed.both_file)
+    file.chmod(0o644)
+    tls = tls_of(ssl_keystore_location=str(file))
+    assert caplog.messages == [
+        f"listener SECURE: {file} has a secret, and its mode lets every user of this machine read "
+        f"it: chmod 600 {file}"
+    ]
+    caplog.clear()
+    file.chmod(0o640)
+    assert tls.reload()
+    assert caplog.messages == []
+    store = Path(signed.pkcs12_file("secret"))
+    store.chmod(0o644)
+    tls_of(ssl_keystore_location=str(store), ssl_keystore_password="secret")
+    assert caplog.messages == []
+
+
 def test_strangers_can_neither_renegotiate_nor_have_tickets(signed: Signed) -> None:
     context = tls_of(ssl_keystore_location=signed.both_file).current()
     assert context.options & ssl.OP_NO_RENEGOTIATION

@@ -8,7 +8,11 @@ from typing import Final
 
 import pytest
 
-from odradek.client.cli.client_properties import client_properties
+from odradek.client.cli.client_properties import (
+    client_properties,
+    read_client_properties,
+    warnings_of,
+)
 from tests.secured import Secured, run_secured
 
 PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -241,6 +245,27 @@ def test_a_secret_that_every_user_can_read_is_one_line_of_warning(
         0o640: [],
         0o600: [],
     }
+
+
+def test_the_files_that_a_secret_is_taken_from_have_warnings_too(tmp_path: Path) -> None:
+    password, other, key, locked = (tmp_path / name for name in ("pw", "other", "key", "locked"))
+    password.write_text(SECRET)
+    other.write_text("no secret")
+    key.write_text(KEY)
+    locked.write_text(KEY.replace("PRIVATE", "ENCRYPTED PRIVATE"))
+    for each in (password, other, key, locked):
+        each.chmod(0o644)
+    file = tmp_path / "client.properties"
+    text = (
+        "security.protocol=SASL_SSL\nsasl.password=${{directory:{0}:pw}}\n"
+        "sasl.username=${{directory:{0}:other}}\nssl.key.location={0}/{1}\n"
+    )
+    for name, warned in (("key", [password, key]), ("locked", [password])):
+        file.write_text(text.format(tmp_path, name))
+        found = warnings_of(file, read_client_properties(file))
+        assert [each.split()[1] for each in found] == list(map(str, warned))
+    password.chmod(0o600)
+    assert warnings_of(file, read_client_properties(file)) == []
 
 
 @pytest.mark.slow
