@@ -31,7 +31,7 @@ def blocks(section: str, language: str) -> list[str]:
     _, _, rest = PAGE.partition(f"\n## {section}\n")
     assert rest, section
     text, _, _ = rest.partition("\n## ")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
 
 
 TLS: Final = "TLS with an authority of your own"
@@ -41,15 +41,22 @@ OAUTH: Final = "OAuth with a token server"
 TOKENS: Final = "localhost:8443"
 
 
-def make(directory: Path, commands: str) -> None:
-    """Run commands of the page."""
-    subprocess.run(
+def make(directory: Path, commands: str) -> str:
+    """Run commands of the page. Return what they print."""
+    ran = subprocess.run(
         ["bash", "-e", "-c", commands],
         cwd=directory,
-        check=True,
         timeout=RUN_SECONDS,
         capture_output=True,
+        text=True,
     )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def odradek_as_function() -> str:
+    """Return what makes `odradek` in a shell the program of this environment."""
+    return f'odradek() {{ "{sys.executable}" -m odradek.broker "$@"; }}\n'
 
 
 @contextmanager
@@ -106,7 +113,7 @@ def test_the_recipe_for_mutual_tls_works_as_it_is_printed(tmp_path: Path) -> Non
 
 
 def test_the_recipe_for_scram_works_as_it_is_printed(tmp_path: Path) -> None:
-    command = f'odradek() {{ "{sys.executable}" -m odradek.broker "$@"; }}\n'
+    command = odradek_as_function()
     passwords, first, serve, commands = blocks(SCRAM, "sh")
     assert serve.split() == ["odradek", "serve", "--config", "server.properties"]
     settings, admin = blocks(SCRAM, "properties")
