@@ -65,7 +65,7 @@ IN_KAFKAS_ORDER: Final = (CLIENT_ID, USER, IP)
 """The types in the order in which Kafka's messages have them."""
 PARTS_MAX: Final = 4
 """The parts of an entity that are looked at. It has two at most, so more are an error already."""
-NAME_MAX: Final = 4_096
+NAME_MAX_CHARACTERS: Final = 4_096
 """The most characters of a name."""
 
 
@@ -126,8 +126,10 @@ def _bounds_of(parts: Mapping[str, str | None]) -> Mapping[str, QuotaBound]:
             raise _invalid(f"Unhandled client quota entity type: {shortened(kind)}")
         if name == "":
             raise _invalid(f"Empty {kind} not supported")
-        if name is not None and len(name) > NAME_MAX:
-            raise _invalid(f"The name of the {kind} has more than {NAME_MAX} characters.")
+        if name is not None and len(name) > NAME_MAX_CHARACTERS:
+            raise _invalid(
+                f"The name of the {kind} has more than {NAME_MAX_CHARACTERS} characters."
+            )
     if not parts:
         raise _invalid("Invalid empty client quota entity")
     if IP in parts and len(parts) > 1:

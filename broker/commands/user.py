@@ -42,7 +42,7 @@ from odradek.client.cli.common import (
 from odradek.client.cli.passwords import asked_unless, password_option
 from odradek.protocol import scram
 
-NAME_MAX: Final = 1024
+NAME_MAX_CHARACTERS: Final = 1024
 KEYS: Final = "user, mechanisms (an object of iterations by mechanism)"
 MECHANISM: Final = click.Choice(MECHANISMS, case_sensitive=False)
 
@@ -105,8 +105,8 @@ def create(
     """
     chosen = [each for each in MECHANISMS if each in mechanisms or not mechanisms]
     made = ScramUser(name, dict.fromkeys(chosen, iterations))
-    if not name or len(name) > NAME_MAX:
-        raise click.UsageError(f"A name has 1 to {NAME_MAX} characters.")
+    if not name or len(name) > NAME_MAX_CHARACTERS:
+        raise click.UsageError(f"A name has 1 to {NAME_MAX_CHARACTERS} characters.")
     if (data_dir, etcd, config_file) == (None, None, None) and not assignments:
         with Admin(bootstrap, **limits(timeout_s)) as admin:
             _create_online(admin, made, password_file, iterations, replace)

@@ -25,7 +25,7 @@ from odradek.broker.server.sasl_dialog import (
 from odradek.protocol.connection import LENGTH_BYTES, check_frame_length
 
 OWN_BYTES: Final = 4 * 1024
-READ_SECONDS: Final = 0.1
+REFUSAL_SECONDS: Final = 0.1
 """The time between a refusal and the end of the connection. A client that sees both at once often
 reports the end only."""
 _LENGTH: Final = struct.Struct(">i")
@@ -41,7 +41,7 @@ async def send_refusal(
     await trio.sleep(delay_seconds)
     if reply.parts:
         await send(reply.parts)
-        await trio.sleep(READ_SECONDS)
+        await trio.sleep(REFUSAL_SECONDS)
 
 
 async def authenticate(
