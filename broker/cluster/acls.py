@@ -20,6 +20,7 @@ from odradek.broker.cluster.acl_keys import (
 from odradek.broker.cluster.guarded_write import guarded_write, unchanged_since
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
+from odradek.broker.cluster.unaware_brokers import check_all_know
 from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.acls import AclEntry, AclFilter, ResourcePattern
@@ -54,18 +55,8 @@ class ClusterAcls:
         return self._metadata.image
 
     def check_all_know(self) -> None:
-        """Raise KafkaError while a broker of the cluster would not enforce an entry.
-
-        An entry that only some brokers know would be taken for a lock that others leave open.
-        """
-        unaware = self.image.without_acls
-        if unaware:
-            shown = ", ".join(map(str, unaware[:10]))
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"The brokers {shown} are of a version that does not enforce ACLs. Upgrade them, "
-                "or have those that are gone for good forgotten.",
-            )
+        """Raise KafkaError while a broker of the cluster would not enforce an entry."""
+        check_all_know(self.image.without_acls, "does not enforce ACLs")
 
     async def create(self, bindings: Sequence[Binding]) -> None:
         """Add entries; one that is there stays. They count on return, on this broker.

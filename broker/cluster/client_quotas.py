@@ -18,6 +18,7 @@ from odradek.broker.cluster.quota_keys import (
     quota_key,
     read_values,
 )
+from odradek.broker.cluster.unaware_brokers import check_all_know
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
@@ -54,7 +55,7 @@ class ClientQuotas:
         refuses.
         """
         if any(value is not None for kinds in changes.values() for value in kinds.values()):
-            self._check_all_know()
+            check_all_know(self._metadata.image.without_quotas, "does not enforce quotas")
         turns = Turns()
         with self._metadata.shielded():
             while True:
@@ -70,20 +71,6 @@ class ClientQuotas:
                 if is_whole:
                     await self._metadata.wait_reached(revision)
                     return
-
-    def _check_all_know(self) -> None:
-        """Raise KafkaError while a broker of the cluster would not enforce a quota.
-
-        A client that waits at some brokers would go on at the others.
-        """
-        unaware = self._metadata.image.without_quotas
-        if unaware:
-            shown = ", ".join(map(str, unaware[:10]))
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"The brokers {shown} are of a version that does not enforce quotas. Upgrade "
-                "them, or have those that are gone for good forgotten.",
-            )
 
     async def _writes(
         self, changes: Mapping[Entity, Changes], found: Mapping[str, Versioned], turns: Turns

@@ -14,6 +14,7 @@ import trio
 
 from odradek.broker.cluster.guarded_write import ABSENT, guarded_write, unchanged_since
 from odradek.broker.cluster.metadata import RETRY_SECONDS, ClusterMetadata
+from odradek.broker.cluster.unaware_brokers import check_all_know
 from odradek.broker.cluster.user_keys import (
     CLUSTER_SECRET,
     SECRET_BYTES,
@@ -99,7 +100,7 @@ class ClusterUsers:
         Changes are written in parts. If there would be too many users, or the store refuses, the
         users of that part, and of those behind it, have the error.
         """
-        self._check_all_know()
+        check_all_know(self._metadata.image.without_users, "does not know users")
         errors: dict[str, KafkaError] = {}
         with self._metadata.shielded():
             left = list(changes)
@@ -170,17 +171,6 @@ class ClusterUsers:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"There are {count} users, and the most are {USERS_MAX}.",
-            )
-
-    def _check_all_know(self) -> None:
-        """Raise KafkaError while a broker of the cluster would not know a user."""
-        unaware = self._metadata.image.without_users
-        if unaware:
-            shown = ", ".join(map(str, unaware[:10]))
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"The brokers {shown} are of a version that does not know users. Upgrade them, "
-                "or have those that are gone for good forgotten.",
             )
 
 
