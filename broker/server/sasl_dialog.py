@@ -156,11 +156,14 @@ class SaslDialog:
             answer = SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=names
             )
+            # A client that asks which mechanisms there are names none.
+            named = (
+                f"not the mechanism {printable(shortened(wanted))}" if wanted else "it names none"
+            )
             return self._reply(
                 request,
                 answer,
-                refused=f"this listener has {', '.join(names)}, and not the mechanism "
-                f"{printable(shortened(wanted))}",
+                refused=f"this listener has {', '.join(names)}, and {named}",
                 cause="a mechanism that is not there",
             )
         self._mechanism = wanted

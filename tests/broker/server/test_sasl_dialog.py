@@ -224,15 +224,23 @@ async def test_scram_refuses_a_second_message_that_does_not_follow_the_first(
             assert "a fault of librdkafka" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("wanted", "end"),
+    [("GSSAPI", "SCRAM-SHA-512, and not the mechanism GSSAPI"), ("", "512, and it names none")],
+)
 async def test_an_unknown_mechanism_is_refused_with_those_that_there_are(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, wanted: str, end: str
 ) -> None:
+    caplog.set_level("INFO")
     async with sasl_broker() as broker:
         asker = broker.connect()
-        answer = await handshake(asker, "GSSAPI")
+        answer = await handshake(asker, wanted)
         assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert list(answer.mechanisms) == MECHANISMS
         assert await asker.frame() is None
+        await trio.sleep(1)
+    (line,) = [each for each in caplog.messages if "this listener has" in each]
+    assert line.endswith(end)
 
 
 async def test_only_scram_is_there_unless_the_setting_says_so(autojump_clock: MockClock) -> None:
