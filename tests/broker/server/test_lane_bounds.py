@@ -2,6 +2,7 @@
 
 import gc
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,7 @@ from tests.broker.server.lane_clients import (
     producers_of,
     response,
 )
-from tests.broker.server.produced import broker
+from tests.broker.server.produced import Producer, broker
 from tests.fakes.net import split_frames
 
 
@@ -127,6 +128,21 @@ async def test_a_request_above_the_limit_of_frames_is_not_taken(taken: Counter[b
         await producer.client.closed()
 
 
+class EndsOfTurns(trio.abc.Instrument):
+    """Counts the answers that have arrived at the end of each turn of the loop.
+
+    A task that counted would run in some turns only: trio draws the order of the tasks of a turn.
+    """
+
+    def __init__(self, producers: Sequence[Producer]) -> None:
+        self._producers = producers
+        self.answers = [0]
+
+    def before_io_wait(self, timeout: float) -> None:
+        received = [each.client.received for each in self._producers]
+        self.answers.append(sum(len(split_frames(each)) - 1 for each in received))
+
+
 async def test_many_answers_leave_in_several_turns_of_the_loop(taken: Counter[bool]) -> None:
     async with broker() as found:
         producers = await producers_of(found, 130)
@@ -136,16 +152,12 @@ async def test_many_answers_leave_in_several_turns_of_the_loop(taken: Counter[bo
             producer.client.send(found.frame([("plain", 0, producer.batch("plain", 0, b"x"))]))
         await trio.testing.wait_all_tasks_blocked()
         gate.set()
-        ends = [0]
-
-        def count() -> None:
-            ends.append(sum(len(split_frames(each.client.received)) - 1 for each in producers))
-
-        while ends[-1] < 130:
-            trio.lowlevel.current_trio_token().run_sync_soon(count)
-            await trio.lowlevel.checkpoint()
-        assert max(after - before for before, after in pairwise(ends)) < 130
+        ends = EndsOfTurns(producers)
+        trio.lowlevel.add_instrument(ends)
         offsets = {response((await each.client.frames(2))[-1]).base_offset for each in producers}
+        trio.lowlevel.remove_instrument(ends)
+        assert ends.answers[-1] == 130
+        assert max(after - before for before, after in pairwise(ends.answers)) < 130
         assert offsets == set(range(130, 260))
 
 
