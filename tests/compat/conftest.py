@@ -4,9 +4,11 @@ The brokers live for the whole run (see `tests/conftest.py`), so that the suite 
 brings topics, groups and transactional ids of its own.
 """
 
+import gc
 import time
 import uuid
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import pytest
@@ -27,6 +29,15 @@ class CreateTopic(Protocol):
 def unique() -> Callable[[str], str]:
     """A name that starts as given and that no other test has."""
     return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def dropped() -> Iterator[None]:
+    """Drop what a client leaves open when it is refused, once no frame of the test holds it."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,8 @@
 """Foreign clients with OAUTHBEARER, against a token server: tokens, groups, refusals."""
 
 import asyncio
-import gc
 import os
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -168,15 +166,6 @@ def test_confluent_kafka_says_that_its_token_is_refused(setting: Setting) -> Non
         producer.poll(0.1)
     assert "invalid_token" in " ".join(error.str() for error in said), said
     wait_until(lambda: "its token was refused: it is for another audience" in setting.broker.log)
-
-
-@pytest.fixture
-def dropped() -> Iterator[None]:
-    """Drop what a client leaves open when it is refused, once no frame of the test holds it."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 @pytest.mark.usefixtures("dropped")

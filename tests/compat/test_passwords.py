@@ -1,11 +1,9 @@
 """Foreign clients with PLAIN and SCRAM, with TLS and without: a record, and a wrong password."""
 
 import asyncio
-import gc
 import io
 import logging
 import ssl
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -193,6 +191,7 @@ def test_confluent_kafka_says_that_a_password_is_wrong(
     assert "Authentication failed" in " ".join(error.str() for error in said), said
 
 
+@pytest.mark.usefixtures("dropped")
 @every_way
 @with_and_without_tls
 def test_kafka_python_says_that_a_password_is_wrong(
@@ -205,9 +204,9 @@ def test_kafka_python_says_that_a_password_is_wrong(
     ):
         pass
     assert "SaslAuthenticationFailedError" in client_log.getvalue()
-    _drop_what_is_left_open()
 
 
+@pytest.mark.usefixtures("dropped")
 @every_way
 def test_aiokafka_says_that_a_password_is_wrong(
     setting: Setting, mechanism: str, client_log: io.StringIO
@@ -223,11 +222,3 @@ def test_aiokafka_says_that_a_password_is_wrong(
 
     asyncio.run(story())
     assert "Authentication failed" in client_log.getvalue()
-    _drop_what_is_left_open()
-
-
-def _drop_what_is_left_open() -> None:
-    """Drop the connections that a client leaves open when it is refused."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
