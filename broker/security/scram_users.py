@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import IntEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import Final
 
@@ -38,6 +39,9 @@ ITERATIONS_MAX: Final = 16_384
 """More make it cheap to keep clients busy. Kafka refuses them, too."""
 SALT_BYTES: Final = 16
 SALT_MAX_BYTES: Final = 1024
+SHAPES_MAX: Final = 1_000
+"""The users whose credentials false ones resemble. They are looked at again after each change, at
+the first message of any stranger: all users could be a hundred thousand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,8 @@ class Shapes:
         """Return the shape for a user that does not exist. `choice` follows from its name."""
         if users is not self._users:
             found = (each.get(self._mechanism) for each in users.values())
-            self._shapes = [_shape_of(each) for each in found if each is not None] or _USUAL
+            some = islice((each for each in found if each is not None), SHAPES_MAX)
+            self._shapes = [*map(_shape_of, some)] or _USUAL
             self._users = users
         return self._shapes[choice % len(self._shapes)]
 

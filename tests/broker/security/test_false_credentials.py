@@ -6,10 +6,12 @@ import pytest
 
 from odradek.broker.config.sasl_listeners import SaslOfListener
 from odradek.broker.config.users_file import UsersFile
+from odradek.broker.security import scram_users
 from odradek.broker.security.mechanism import Rejection
 from odradek.broker.security.plain import PasswordHash
 from odradek.broker.security.scram_exchange import Scram
 from odradek.broker.security.scram_users import (
+    SHAPES_MAX,
     ScramCredential,
     ScramMechanism,
     Shapes,
@@ -60,6 +62,29 @@ def test_the_forms_follow_the_users_of_the_moment() -> None:
     assert len(false("nobody", shapes, {"a": user(b"x" * 20, 4096)}).salt) == 20
     other = {"a": {ScramMechanism.SCRAM_SHA_512: user(b"x" * 20, 8192)[MECHANISM]}}
     assert len(false("nobody", shapes, other).salt) == 16
+
+
+def test_of_very_many_users_a_thousand_are_looked_at_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: 0.4 s of the loop, at a stranger's first message after each change of a user."""
+    looked_at = 0
+    shape_of = scram_users._shape_of
+
+    def counted(credential: ScramCredential) -> object:
+        nonlocal looked_at
+        looked_at += 1
+        return shape_of(credential)
+
+    monkeypatch.setattr(scram_users, "_shape_of", counted)
+    shapes = Shapes(MECHANISM)
+    users = {f"user {number}": user(b"x" * 20, 8192) for number in range(3_000)}
+    for made in ("one", "another"):
+        users = {**users, made: user(b"x" * 26, 4096)}
+        looked_at = 0
+        found = false("nobody", shapes, users)
+        assert looked_at == SHAPES_MAX
+        assert (len(found.salt), found.iterations) == (20, 8192)
 
 
 def test_no_byte_of_a_message_is_in_the_reason() -> None:
