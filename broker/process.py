@@ -1,9 +1,7 @@
 """A broker as an operating system process: directory, lock, signals, log, and the start-up line."""
 
 import contextlib
-import errno
 import logging
-import os
 import random
 import shutil
 import signal
@@ -162,9 +160,9 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
 
 def _read_text(path: str) -> str:
     """Return the text of a file with secrets. Raises OSError and UnicodeDecodeError."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a second read of a pipe never ends
-        raise OSError(errno.EINVAL, "it is no regular file", path)
-    text = Path(path).read_text(encoding="utf-8")
+    from odradek.client.tls.contexts import read_regular_file  # a start is mostly imports
+
+    text = read_regular_file(path).decode()
     if warning := warning_about(path):
         LOGGER.warning("%s", warning)
     return text

@@ -30,7 +30,7 @@ from odradek.broker.tls.peer_contexts import (
     without_costs,
 )
 from odradek.broker.tls.principal_names import PrincipalRules
-from odradek.client.tls.contexts import load_identity, read_file, trust
+from odradek.client.tls.contexts import load_identity, read_regular_file, trust
 from odradek.client.tls.secret_files import has_open_key, warning_about
 from odradek.late import dataclass
 from odradek.protocol.keystores import (
@@ -241,7 +241,7 @@ class ListenerTls:
         key_files: list[str] = []
 
         def read_noting(path: str) -> bytes:
-            content = read_file(path)
+            content = read_regular_file(path)
             if has_open_key(content):
                 key_files.append(path)
             return content
@@ -252,7 +252,7 @@ class ListenerTls:
                 f"Listener {self.name} has TLS and no certificate: set ssl.keystore.location, or "
                 f"listener.name.{self.name.lower()}.ssl.keystore.location."
             )
-        authorities = authorities_from(stores, read_file)
+        authorities = authorities_from(stores, read_regular_file)
 
         def prepare(context: ssl.SSLContext) -> ssl.SSLContext:
             without_costs(context)

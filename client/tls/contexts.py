@@ -1,11 +1,14 @@
 """Contexts of TLS from certificates and keys, however they are kept."""
 
+import errno
 import os
 import ssl
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from odradek.protocol.keystores import (
     CertifiedKey,
@@ -16,10 +19,26 @@ from odradek.protocol.keystores import (
     is_pem,
 )
 
+FILE_MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest file that a broker reads again while it serves."""
+
 
 def read_file(path: str) -> bytes:
     """Return the content of a file. Raises OSError."""
     return Path(path).read_bytes()
+
+
+def read_regular_file(path: str) -> bytes:
+    """Return the content of a file that may have been named while a broker serves. Raises OSError.
+
+    The read of a pipe or of a terminal may never end, and the broker with it.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    if status.st_size > FILE_MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {FILE_MAX_BYTES} bytes", path)
+    return read_file(path)
 
 
 Place = str | os.PathLike[str] | None

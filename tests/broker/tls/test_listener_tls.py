@@ -2,6 +2,7 @@
 
 import datetime
 import logging
+import os
 import ssl
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import settle
 from odradek.broker.tls.listener_tls import ListenerTls
+from odradek.client.tls.contexts import FILE_MAX_BYTES
 from tests.broker.config.configured import from_properties
 from tests.certificates import DAY, Authority, Signed
 
@@ -186,6 +188,31 @@ def test_a_new_certificate_counts_after_reload(
     assert tls.reload()
     assert tls.current() is not before
     assert "listener SECURE has a new certificate, which expires at" in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["ssl.keystore.location", "ssl.truststore.location"])
+def test_what_is_no_regular_file_is_not_read(
+    signed: Signed, authority: Authority, tmp_path: Path, setting: str
+) -> None:
+    """Seen: a change that named a pipe stopped the broker for good, and /dev/zero took all memory.
+
+    Whoever may change the settings of the cluster could name one.
+    """
+    good = {"ssl.keystore.location": signed.both_file, "ssl.truststore.location": authority.file}
+    tls = ListenerTls(NAME, from_properties(good))
+    pipe, large = tmp_path / "pipe", tmp_path / "large"
+    os.mkfifo(pipe)
+    large.touch()
+    os.truncate(large, FILE_MAX_BYTES + 1)
+    for path, why in (
+        (pipe, "it is no regular file"),
+        (Path("/dev/null"), "it is no regular file"),
+        (tmp_path, "it is no regular file"),
+        (large, f"it has more than {FILE_MAX_BYTES} bytes"),
+    ):
+        changed = from_properties({**good, f"listener.name.secure.{setting}": str(path)})
+        with pytest.raises(ConfigError, match=f"{path} cannot be read: {why}"):
+            tls.check(changed)
 
 
 def test_a_broken_certificate_leaves_the_old_one_in_use(
