@@ -4,7 +4,9 @@ The first step of the broker is the dear one: it signs, which takes 2 to 10 ms o
 ClientHello costs its sender nothing, so there may be more of them than can be served. Then a long
 queue helps nobody: whoever is in it waits until its client has gone. So `FIRST_STEPS_WAITING` of
 them wait, half a second, with RSA 4096 two, and those that come meanwhile are refused. Honest
-clients that all come back at once, after a restart, find room or try again.
+clients that all come back at once, after a restart, find room or try again. Addresses take turns,
+and when all places are taken the one with most of them loses one: a flood from a few addresses
+refuses itself.
 
 The later steps are cheap, and their clients have answered the first one: they are nearly done. So
 they have a thread of their own and wait for no first step. (OpenSSL may ask a client for another
@@ -16,6 +18,7 @@ from typing import Final
 
 import trio
 
+from odradek.broker.environment.address_queue import AddressQueue, NoPlace
 from odradek.broker.environment.env import HandshakeFailed
 
 FIRST_STEPS_AT_ONCE: Final = 2
@@ -30,11 +33,21 @@ class HandshakeThreads:
     def __init__(self) -> None:
         self._first = trio.CapacityLimiter(FIRST_STEPS_AT_ONCE)
         self._later = trio.CapacityLimiter(LATER_STEPS_AT_ONCE)
+        self._queue = AddressQueue(
+            at_once=FIRST_STEPS_AT_ONCE,
+            places=FIRST_STEPS_WAITING,
+            places_of_address=FIRST_STEPS_WAITING,
+        )
 
-    async def run(self, step: Callable[[], bool], *, is_first: bool) -> bool:
-        """Run a step in a thread and return its result. Raises `HandshakeFailed`, and as `step`."""
+    async def run(self, step: Callable[[], bool], *, is_first: bool, peer: str = "") -> bool:
+        """Run a step in a thread and return its result. Raises `HandshakeFailed`, and as `step`.
+
+        `peer` is the address of the client, with its port.
+        """
         if not is_first:
             return await trio.to_thread.run_sync(step, limiter=self._later)
-        if self._first.statistics().tasks_waiting >= FIRST_STEPS_WAITING:
-            raise HandshakeFailed("too many other TLS handshakes have begun")
-        return await trio.to_thread.run_sync(step, limiter=self._first)
+        try:
+            async with self._queue.turn(peer.rpartition(":")[0]):
+                return await trio.to_thread.run_sync(step, limiter=self._first)
+        except NoPlace:
+            raise HandshakeFailed("too many other TLS handshakes have begun") from None

@@ -93,7 +93,9 @@ class TlsConnection(SocketEnd):
         is_first, has_agreed = True, False
         while not has_agreed:
             try:
-                has_agreed = await self._threads.run(records.agree, is_first=is_first)
+                has_agreed = await self._threads.run(
+                    records.agree, is_first=is_first, peer=self.peer
+                )
             except OSError:
                 with suppress(OSError):
                     records.flush()  # the alert, by which the other side learns why

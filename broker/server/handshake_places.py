@@ -18,12 +18,10 @@ from typing import Final
 
 import trio
 
-from odradek.broker.security.acl_table import canonical_host
+from odradek.broker.environment.address_queue import network_of
 
 SHARE: Final = 2
 """The part of the places that clients which have made progress keep: a half."""
-NETWORK_CHARACTERS: Final = 19
-"""The length of the text of a network of 64 bits."""
 
 
 class Progress(IntEnum):
@@ -64,7 +62,8 @@ class _Crowd:
         def weight(scopes: dict[trio.CancelScope, int]) -> tuple[int, int]:
             return len(scopes), -next(iter(scopes.values()))
 
-        return next(iter(max(self._of.values(), key=weight)))
+        crowd = max(self._of.values(), key=weight)
+        return next(iter(crowd))
 
 
 class HandshakePlaces:
@@ -88,7 +87,7 @@ class HandshakePlaces:
             displaced = self._crowd_to_shrink().next_to_go()
             self.leave(displaced)  # at once: it ends later, and the next newcomer needs another one
             displaced.cancel()
-        self._add(scope, Progress.SILENT, _network(peer))
+        self._add(scope, Progress.SILENT, network_of(peer.rpartition(":")[0]))
 
     def _crowd_to_shrink(self) -> _Crowd:
         for progress in (Progress.HAS_TLS, Progress.BEGUN):
@@ -121,16 +120,3 @@ class HandshakePlaces:
         """End all of them: the broker stops."""
         for scope in self._places:
             scope.cancel()
-
-
-def _network(peer: str) -> str:
-    """Return the address of a peer; of version 6, the network that it is in."""
-    address = canonical_host(peer.rpartition(":")[0])
-    if ":" not in address:
-        return address
-    from ipaddress import IPv6Address
-
-    try:
-        return IPv6Address(address).exploded[:NETWORK_CHARACTERS]
-    except ValueError:
-        return address

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from odradek.broker.environment.address_queue import network_of
 from odradek.broker.environment.env import HandshakeFailed
 from odradek.broker.environment.handshake_threads import (
     FIRST_STEPS_AT_ONCE,
@@ -72,6 +73,28 @@ async def test_those_that_wait_are_served_when_there_is_room(flood: Flood) -> No
         await trio.sleep(0.001)
     assert flood.ended == FIRST_STEPS_AT_ONCE + FIRST_STEPS_WAITING
     assert await flood.threads.run(lambda: True, is_first=True)
+
+
+@pytest.mark.parametrize("peer", ["192.0.2.1:1", "[2001:db8:0:1::1]:1"])
+async def test_a_client_of_another_address_finds_room_in_a_flood(flood: Flood, peer: str) -> None:
+    """Seen: the flood of one address had all places, and every other client was refused."""
+    refused = flood.refused
+
+    async def honest() -> None:
+        assert await flood.threads.run(lambda: True, is_first=True, peer=peer)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(honest)
+        await trio.testing.wait_all_tasks_blocked()
+        assert flood.refused == refused + 1
+        flood.end()
+
+
+async def test_a_network_of_version_6_is_one_address() -> None:
+    assert network_of("2001:db8::1") == network_of("[2001:db8:0:0:ffff::2%eth0]")
+    assert network_of("2001:db8::1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1")
+    assert network_of("a:b") == "a:b"
 
 
 async def test_a_step_that_fails_gives_its_thread_back() -> None:
