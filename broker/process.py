@@ -39,7 +39,6 @@ from odradek.broker.storage.data_format import FILE as FORMAT_FILE
 from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
-from odradek.client.tls.secret_files import warning_about
 from odradek.extras import ExtraMissing, imports_of
 from odradek.protocol.text import printable
 
@@ -151,21 +150,12 @@ def _sasl_of(listeners: Sequence[Listener], config: BrokerConfig) -> "dict[str, 
     if not with_sasl:
         return {}
     from odradek.broker.config.sasl_listeners import check_between_brokers, sasl_of
+    from odradek.broker.tls.secret_text import read_secret_text
 
-    found = {name: sasl_of(config, name, _read_text) for name in with_sasl}
+    found = {name: sasl_of(config, name, read_secret_text) for name in with_sasl}
     if config.etcd_endpoints:
         check_between_brokers(config, listeners[0], found.get(listeners[0].name))
     return found
-
-
-def _read_text(path: str) -> str:
-    """Return the text of a file with secrets. Raises OSError and UnicodeDecodeError."""
-    from odradek.client.tls.contexts import read_regular_file  # a start is mostly imports
-
-    text = read_regular_file(path).decode()
-    if warning := warning_about(path):
-        LOGGER.warning("%s", warning)
-    return text
 
 
 def _oauth_of(

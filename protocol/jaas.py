@@ -136,14 +136,14 @@ def _quoted(text: str, at: int, quote: str) -> tuple[str, int]:
         sign = text[at]
         at += 1
         if sign == "\\" and at < len(text):
-            sign, at = _escaped(text, at)
+            sign, at = _sign_of_escape(text, at)
         found.append(sign)
     if at >= len(text) or text[at] != quote:
         raise JaasError("a text in it has no closing quote in its line")
     return "".join(found), at + 1
 
 
-def _escaped(text: str, at: int) -> tuple[str, int]:
+def _sign_of_escape(text: str, at: int) -> tuple[str, int]:
     """Return the sign that a backslash stands for with what follows, and the place behind."""
     sign = text[at]
     if sign not in OCTAL:

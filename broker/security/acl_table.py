@@ -212,9 +212,9 @@ class AclTable:
         # Denials are looked up, and not collected: there may be a hundred thousand of them.
         if is_denied(PatternType.LITERAL, WILDCARD):
             return False
-        return not all(map(is_covered, self._allowed(principal, host, operation, kind)))
+        return not all(map(is_covered, self._allowing_patterns(principal, host, operation, kind)))
 
-    def _allowed(
+    def _allowing_patterns(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceKind
     ) -> Iterator[ResourcePattern]:
         """Yield the patterns that have an entry which allows this operation, or ALL."""

@@ -18,14 +18,12 @@ from typing import Final
 
 import trio
 
-from odradek.broker.environment.address_queue import network_of
-
 SHARE: Final = 2
 """The part of the places that clients which have made progress keep: a half."""
 
 
-class Progress(IntEnum):
-    """What a client has done."""
+class HandshakeProgress(IntEnum):
+    """The progress of a client that is not known yet."""
 
     SILENT = auto()
     BEGUN = auto()
@@ -71,8 +69,8 @@ class HandshakePlaces:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._crowds = {each: _Crowd() for each in Progress}
-        self._places: dict[trio.CancelScope, tuple[Progress, str]] = {}
+        self._crowds = {each: _Crowd() for each in HandshakeProgress}
+        self._places: dict[trio.CancelScope, tuple[HandshakeProgress, str]] = {}
         """How far each client is, and its address."""
 
     def __len__(self) -> int:
@@ -80,6 +78,9 @@ class HandshakePlaces:
 
     def enter(self, scope: trio.CancelScope, peer: str) -> None:
         """Take a place, of another client if there is no free one. `peer` has the port."""
+        # Most brokers have no TLS, and a start is almost only imports.
+        from odradek.broker.environment.address_queue import network_of
+
         # invariant bounds 5: A client that is nearly known keeps its place among any number of
         # silent ones, and of ClientHellos.
         # plant the oldest handshake goes
@@ -87,22 +88,24 @@ class HandshakePlaces:
             displaced = self._crowd_to_shrink().next_to_go()
             self.leave(displaced)  # at once: it ends later, and the next newcomer needs another one
             displaced.cancel()
-        self._add(scope, Progress.SILENT, network_of(peer.rpartition(":")[0]))
+        self._add(scope, HandshakeProgress.SILENT, network_of(peer.rpartition(":")[0]))
 
     def _crowd_to_shrink(self) -> _Crowd:
-        for progress in (Progress.HAS_TLS, Progress.BEGUN):
+        for progress in (HandshakeProgress.HAS_TLS, HandshakeProgress.BEGUN):
             if len(self._crowds[progress]) > self._most // SHARE:
                 return self._crowds[progress]
         return next(crowd for crowd in self._crowds.values() if crowd)
 
-    def note_progress(self, scope: trio.CancelScope, progress: Progress = Progress.BEGUN) -> None:
+    def note_progress(
+        self, scope: trio.CancelScope, progress: HandshakeProgress = HandshakeProgress.BEGUN
+    ) -> None:
         """Note that a client has sent what cannot be had for a byte."""
         if scope in self:
             before, address = self._places[scope]
             self.leave(scope)
             self._add(scope, max(before, progress), address)
 
-    def _add(self, scope: trio.CancelScope, progress: Progress, address: str) -> None:
+    def _add(self, scope: trio.CancelScope, progress: HandshakeProgress, address: str) -> None:
         self._places[scope] = progress, address
         self._crowds[progress].add(scope, address)
 

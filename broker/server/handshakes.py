@@ -17,7 +17,7 @@ from odradek.broker.api.context import RequestContext
 from odradek.broker.environment.env import Connection, HandshakeFailed
 from odradek.broker.security.principal import ANONYMOUS, Principal
 from odradek.broker.server.failures import raised_at
-from odradek.broker.server.handshake_places import HandshakePlaces, Progress
+from odradek.broker.server.handshake_places import HandshakePlaces, HandshakeProgress
 from odradek.broker.server.known_client import (
     UNKNOWN,
     Gone,
@@ -80,7 +80,7 @@ class Handshakes:
                 if security.tls is not None:
                     note_progress = partial(self._places.note_progress, scope)
                     await stream.handshake(note_progress)
-                    self._places.note_progress(scope, Progress.HAS_TLS)
+                    self._places.note_progress(scope, HandshakeProgress.HAS_TLS)
                     if security.sasl is None:
                         principal = security.tls.principal_of(stream.peer_certificate)
                     step = "authentication"

@@ -13,6 +13,7 @@ and swapped with that for clients.
 import datetime
 import logging
 import ssl
+from functools import partial
 from typing import Final
 
 import trio
@@ -239,14 +240,7 @@ class ListenerTls:
 
         stores = _stores(settings, self.name)
         key_files: list[str] = []
-
-        def read_noting(path: str) -> bytes:
-            content = read_regular_file(path)
-            if has_open_key(content):
-                key_files.append(path)
-            return content
-
-        identity = identity_from(stores, read_noting)
+        identity = identity_from(stores, partial(_read_noting_key, key_files))
         if identity is None:
             raise ConfigError(
                 f"Listener {self.name} has TLS and no certificate: set ssl.keystore.location, or "
@@ -383,6 +377,14 @@ _BLAMED: Final = (
     "ssl.key.password",
 )
 """The settings that a sentence may be about."""
+
+
+def _read_noting_key(key_files: list[str], path: str) -> bytes:
+    """Return the content of a file. Note it if a key stands in it without a password."""
+    content = read_regular_file(path)
+    if has_open_key(content):
+        key_files.append(path)
+    return content
 
 
 def _stores(settings: TlsSettings, listener: str) -> Stores:

@@ -151,7 +151,7 @@ TLS_BUGS: Final = (
     Planted(
         bug="a flood of ClientHellos displaces who has agreed on TLS",
         where="Handshakes.know",
-        old="self._places.note_progress(scope, Progress.HAS_TLS)",
+        old="self._places.note_progress(scope, HandshakeProgress.HAS_TLS)",
         new="self._places.note_progress(scope)",
         tests=(
             f"{HANDSHAKES}client_hellos_of_many_addresses_displace_nobody_who_has_agreed_on_tls",
