@@ -111,10 +111,15 @@ def _description(section: Section) -> Iterator[str]:
 
 
 def _circumstances(section: Section, measured: Measured) -> str:
-    options = " ".join(section.options)
-    command = f"scripts/bench --rows {section.family}" + (f" {options}" if options else "")
+    """Return the day and the command, with the options that were given then."""
+    words = ["scripts/bench", *(word for word in section.options if word == "--cluster")]
+    words += ["--rows", section.family]
+    for name in ("against", "rounds"):
+        if measured[name]:
+            words += [f"--{name}", str(measured[name])]
     day = measured["measured"].partition("T")[0]
-    return f"*{day}, `{command}`; load of the machine before: {measured['load before']:.1f}*"
+    before = measured["load before"]
+    return f"*{day}, `{' '.join(words)}`; load of the machine before: {before:.1f}*"
 
 
 def _table(rows: Sequence[Measured], against: str | None) -> Iterator[str]:

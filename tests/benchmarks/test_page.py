@@ -16,7 +16,12 @@ EMPTY = f"# Title\n{BEGIN}\nold\n{END}\nlast words\n"
 
 
 def write(folder: Path, family: str, rows: list[dict[str, Any]], against: str | None) -> None:
-    described = {"measured": "2026-11-28T02:00:00+00:00", "against": against, "load before": 0.25}
+    described = {
+        "measured": "2026-11-28T02:00:00+00:00",
+        "against": against,
+        "load before": 0.25,
+        "rounds": 2,
+    }
     (folder / f"{family}.json").write_text(json.dumps({**described, "rows": rows}))
 
 
@@ -44,7 +49,7 @@ def test_a_floor_that_was_missed_is_marked_and_a_missing_figure_is_an_empty_cell
     assert "| what | Odradek | Kafka | ratio | floor |" in page
     assert "| a / b | 150 ms | 301 ms | 0.50 | < 100 **missed** |" in page
     assert "| only ours | 12.3 MiB |  |  |  |" in page
-    assert "*2026-11-28, `scripts/bench --rows process --against kafka`; load" in page
+    assert "*2026-11-28, `scripts/bench --rows process --against kafka --rounds 2`; load" in page
     assert "## Transactions" not in page, "nothing was measured of them"
 
 
