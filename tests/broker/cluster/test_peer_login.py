@@ -14,7 +14,6 @@ import trio
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from odradek.broker.api.versions import api_versions
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.peer_connection import (
     BrokerConnection,
@@ -44,18 +43,16 @@ from odradek.broker.security.scram_exchange import Scram
 from odradek.broker.security.scram_users import MECHANISM_OF, ScramCredential, credential_from
 from odradek.broker.server.known_client import ListenerSecurity
 from odradek.broker.server.listener_sasl import ListenerSasl
-from odradek.broker.server.server import Server
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.protocol import scram
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from odradek.protocol.apis.versions import API_VERSIONS
+from tests.broker.cluster.peer_listener import serve_brokers
 from tests.broker.cluster.test_peer_network import CLUSTER, CLUSTER_RESOURCE
 from tests.broker.config.configured import from_properties
 from tests.broker.security.secured import no_file
-from tests.broker.serving import CORE, Asked, echo
+from tests.broker.serving import Asked
 from tests.certificates import Authority
 
-PATIENCE_SECONDS: Final = 60.0
 SHA_256, SHA_512, PLAIN = "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -172,32 +169,8 @@ class Side:
 @asynccontextmanager
 async def served(side: Side) -> AsyncIterator[BrokerImage]:
     """Serve the listener for brokers of one side. Return its registration."""
-    server = Server(
-        network=SystemNetwork(),
-        core=CORE,
-        handlers={FIND_COORDINATOR.key: echo, API_VERSIONS.key: api_versions},
-        config=from_properties({}),
-        connections_max=10,
-        is_broker=side.is_broker,
-    )
-    ports: list[int] = []
-
-    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
-        open_port()
-        ports.append(port)
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        async with trio.open_nursery() as nursery:
-
-            async def serve() -> None:
-                await server.serve("127.0.0.1", 0, started=started, security=side.security())
-
-            nursery.start_soon(serve)
-            nursery.start_soon(server.watch)
-            while not ports:  # noqa: ASYNC110
-                await trio.sleep(0.001)
-            yield registered(side, ports[0])
-            nursery.cancel_scope.cancel()
+    async with serve_brokers(side.is_broker, side.security()) as port:
+        yield registered(side, port)
 
 
 def registered(side: Side, port: int) -> BrokerImage:

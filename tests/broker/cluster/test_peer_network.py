@@ -12,7 +12,6 @@ import pytest
 import trio
 from cryptography import x509
 
-from odradek.broker.api.versions import api_versions
 from odradek.broker.cluster.image import BrokerImage
 from odradek.broker.cluster.peer_connection import (
     BrokerConnection,
@@ -38,15 +37,12 @@ from odradek.broker.security.acls import (
 )
 from odradek.broker.security.principal import ANONYMOUS, Principal, parse_principal
 from odradek.broker.server.known_client import ListenerSecurity
-from odradek.broker.server.server import Server
 from odradek.broker.tls.listener_tls import ListenerTls
-from odradek.protocol.apis.coordinator import FIND_COORDINATOR
-from odradek.protocol.apis.versions import API_VERSIONS
+from tests.broker.cluster.peer_listener import PATIENCE_SECONDS, serve_brokers
 from tests.broker.config.configured import from_properties
-from tests.broker.serving import CORE, Asked, echo
+from tests.broker.serving import Asked
 from tests.certificates import DAY, Authority, Signed, named
 
-PATIENCE_SECONDS: Final = 60.0
 CLUSTER: Final = "CLUSTER"
 CLUSTER_RESOURCE: Final = ResourcePattern(ResourceKind.CLUSTER, PatternType.LITERAL, CLUSTER_NAME)
 ALERT: Final = b"\x15"
@@ -98,33 +94,8 @@ def listener(protocol: str, name: str = CLUSTER) -> Listener:
 @asynccontextmanager
 async def served(side: Side) -> AsyncIterator[BrokerImage]:
     """Serve the listener for brokers of one side. Return its registration."""
-    server = Server(
-        network=SystemNetwork(),
-        core=CORE,
-        handlers={FIND_COORDINATOR.key: echo, API_VERSIONS.key: api_versions},
-        config=from_properties({}),
-        connections_max=10,
-        is_broker=side.is_broker,
-    )
-    ports: list[int] = []
-
-    def started(host: str, port: int, open_port: Callable[[], None]) -> None:
-        open_port()
-        ports.append(port)
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        async with trio.open_nursery() as nursery:
-
-            async def serve() -> None:
-                security = ListenerSecurity(tls=side.tls.for_brokers())
-                await server.serve("127.0.0.1", 0, started=started, security=security)
-
-            nursery.start_soon(serve)
-            nursery.start_soon(server.watch)
-            while not ports:  # noqa: ASYNC110
-                await trio.sleep(0.001)
-            yield registered(ports[0])
-            nursery.cancel_scope.cancel()
+    async with serve_brokers(side.is_broker, ListenerSecurity(tls=side.tls.for_brokers())) as port:
+        yield registered(port)
 
 
 def registered(port: int, name: str = CLUSTER, protocol: str = SSL) -> BrokerImage:
