@@ -1,7 +1,6 @@
 """The process: its memory and processor time, the loop, and the memory of requests."""
 
 from prometheus_client import ProcessCollector
-from prometheus_client.metrics_core import GaugeMetricFamily
 
 from odradek import __version__
 from odradek.broker.environment.turns import Turns
@@ -13,9 +12,8 @@ from odradek.broker.metrics.loop_lag import BOUNDS
 async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
     await turns.take()
     families.take([*ProcessCollector(registry=None).collect()])
-    build = GaugeMetricFamily("odradek_build_info", "Always 1; its label is the version.")
-    build.add_sample("odradek_build_info", {"version": __version__}, 1)
-    families.take([build])
+    about = "Always 1; its label is the version."
+    families.gauge("odradek_build_info", about, 1, version=__version__)
     loop_lag = inside.loop_lag
     families.histogram(
         "odradek_loop_lag_seconds",
