@@ -28,6 +28,7 @@ from odradek.broker.partitions.in_sync_view import Contact, InSyncView
 from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.openers import Openers
 from odradek.broker.partitions.reads import check_range, read_batches
+from odradek.broker.partitions.traffic import TopicTraffic
 from odradek.broker.partitions.upkeep.maintenance import Maintenance
 from odradek.broker.partitions.waiters import Waiters
 from odradek.broker.storage import scan
@@ -63,6 +64,7 @@ class Leader:
         openers: Openers,
         decompressor: Decompressor,
         clock: Clock,
+        traffic: TopicTraffic,
     ) -> None:
         self.by_id: Final = by_id
         self.view: Final = view
@@ -79,6 +81,7 @@ class Leader:
         """Set at the next fetch of a follower."""
         self._waiters = Waiters(self._is_decided)
         self._clock = clock
+        self.traffic: Final = traffic
 
     def __repr__(self) -> str:
         return f"<Leader of {self.log.name} in epoch {self.leader_epoch}>"
@@ -148,7 +151,10 @@ class Leader:
         if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             set_append_time(batch, now_ms)
             timestamp_ms = append_time_ms = now_ms
-        return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
+        appended = self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
+        self.traffic.messages_in += header.last_offset_delta + 1
+        self.traffic.bytes_in += len(batch)
+        return appended
 
     def append_together(
         self, batches: list[memoryview], headers: list[BatchHeader], now_ms: int, join: Join = join
@@ -159,7 +165,9 @@ class Leader:
         that follow. The caller has checked them in this turn of the loop, as `append_from_client`
         does (`lane.py`).
         """
-        log, offsets = self.log, list[int | KafkaError]()
+        log, traffic, offsets = self.log, self.traffic, list[int | KafkaError]()
+        before, sent_bytes = log.log_end_offset, sum(map(len, batches))
+        traffic.produce_requests += len(batches)
         if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             for batch in batches:
                 set_append_time(batch, now_ms)
@@ -176,10 +184,14 @@ class Leader:
                 # checked as that of the next one.
                 failed = offsets and isinstance(offsets[-1], KafkaError)
                 offsets.append(offsets[-1] if failed else self._offset_of(batch, header, now_ms))
+                if isinstance(offsets[-1], KafkaError):
+                    sent_bytes -= len(batch)
         else:
             for header in headers:
                 offsets.append(first)
                 first += header.last_offset_delta + 1
+        traffic.messages_in += log.log_end_offset - before
+        traffic.bytes_in += sent_bytes
         self._note_appended()
         return offsets
 

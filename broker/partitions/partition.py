@@ -25,6 +25,7 @@ from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.marks import Marks
 from odradek.broker.partitions.openers import Openers
+from odradek.broker.partitions.traffic import TopicTraffic
 from odradek.broker.partitions.upkeep.background import Background
 from odradek.broker.partitions.upkeep.maintenance import Maintenance
 from odradek.broker.storage.config import LogConfig
@@ -50,6 +51,7 @@ class Partition:
         clock: Clock,
         background: Background,
         decompressor: Decompressor,
+        traffic: TopicTraffic,
     ) -> None:
         self.topic = topic
         self.index = index
@@ -63,6 +65,7 @@ class Partition:
         self.openers = Openers(log.producers)
         self._decompressor = decompressor
         self._clock = clock
+        self._traffic = traffic
         self.flusher = Flusher(log, self._on_flushed)
         self.maintenance = Maintenance(
             topic, log, self.marks, self.flusher, background=background, clock=clock
@@ -129,6 +132,7 @@ class Partition:
             openers=self.openers,
             decompressor=self._decompressor,
             clock=self._clock,
+            traffic=self._traffic,
         )
         self.leader_epoch = view.leader_epoch
         self.update_visible()

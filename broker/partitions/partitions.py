@@ -23,6 +23,7 @@ from odradek.broker.partitions.in_sync_view import InSyncView
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.run_notes import RunNotes
+from odradek.broker.partitions.traffic import Traffic
 from odradek.broker.partitions.troubles import Troubles
 from odradek.broker.partitions.unopened import UnopenedPartitions, why_missing
 from odradek.broker.partitions.upkeep.background import Background
@@ -110,6 +111,7 @@ class Partitions:
         self._files = OpenFiles(self._disk, journal=journal)
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.traffic: Final = Traffic()
         self._unopened = UnopenedPartitions()
         self.troubles = Troubles(self._files, self.find)
         self.run_notes = RunNotes(
@@ -248,6 +250,7 @@ class Partitions:
             clock=self._clock,
             background=self._background,
             decompressor=self._decompressor,
+            traffic=self.traffic.on_opened(topic),
         )
         if leader_epoch is not None:
             partition.begin_lead(InSyncView.alone(NOBODY, leader_epoch))
@@ -331,8 +334,7 @@ class Partitions:
             topic_id = self._unopened.discard(where)
             self.run_notes.missing.discard(where)
             if partition is not None:
-                self._background.forget(partition.maintenance)
-                await partition.discard()
+                await self._discard(partition)
             try:
                 if partition is not None:
                     self.directories.throw_away(where, partition.topic_id)
@@ -350,9 +352,13 @@ class Partitions:
         self._unopened.discard(where)
         partition = self._partitions.pop(where, None)
         if partition is not None:
-            self._background.forget(partition.maintenance)
-            await partition.discard()
+            await self._discard(partition)
         await self.run_notes.write()
+
+    async def _discard(self, partition: Partition) -> None:
+        self._background.forget(partition.maintenance)
+        self.traffic.on_closed(partition.topic)
+        await partition.discard()
 
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""

@@ -19,6 +19,7 @@ from odradek.broker.partitions.request_batches import (
     check_records_of,
     recompress_some,
 )
+from odradek.broker.partitions.traffic import EXPECTED
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 ACKS_ALL: Final = -1
@@ -111,6 +112,7 @@ async def append_all(
         for batch in some:
             if batch.error is None:
                 _append(batch, transaction_version)
+            _count(batch)
             if not batch.may_be_named:
                 batch.records = NO_RECORDS  # which may be much, if they were compressed anew
         if on_appended is not None:
@@ -134,6 +136,14 @@ def _append(batch: Batch, transaction_version: int) -> None:
         batch.error = error.with_traceback(None)
         if error.code not in UNKNOWN_LOG:
             batch.log_start_offset = batch.leader.log.log_start_offset
+
+
+def _count(batch: Batch) -> None:
+    if batch.leader is not None:
+        traffic = batch.leader.traffic
+        traffic.produce_requests += 1
+        if batch.error is not None and batch.error.code not in EXPECTED:
+            traffic.failed_produce_requests += 1
 
 
 def deadline_of(timeout_ms: int, *, since: float) -> float:

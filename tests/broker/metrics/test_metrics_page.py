@@ -1,62 +1,22 @@
 """What a Prometheus and an orchestrator get from a running broker."""
 
 import re
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
+from odradek.broker.testing import BrokerDidNotStart, run_broker
 from odradek.client.blocking import Producer
 from tests.broker.asks import create_topic
-from tests.broker.raw import PATIENCE_SECONDS, RawClient
+from tests.broker.metrics.scraping import Page, observed
+from tests.broker.raw import RawClient
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
-AT = re.compile(r"metrics are at (http://[^/]+)/metrics")
 OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
-
-
-class Page:
-    """The listener of metrics of a broker."""
-
-    def __init__(self, broker: RunningBroker) -> None:
-        found = AT.search(broker.log)
-        assert found is not None, broker.log
-        self.address = found[1]
-
-    def get(self, path: str, **headers: str) -> tuple[int, str]:
-        request = urllib.request.Request(f"{self.address}{path}", headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def value(self, name: str, **labels: str) -> float:
-        """Return the sample of that name with these labels, among others."""
-        _, text = self.get("/metrics")
-        found = [
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        ]
-        assert len(found) == 1, (name, labels, found)
-        return found[0]
-
-
-@contextmanager
-def observed(**config: str) -> Iterator[tuple[RunningBroker, Page]]:
-    settings = {name.replace("_", "."): text for name, text in config.items()}
-    with run_broker(config={"metrics.listen": "127.0.0.1:0", **settings}) as broker:
-        yield broker, Page(broker)
 
 
 def test_both_formats_can_be_read_and_each_series_is_there_once() -> None:

@@ -9,9 +9,11 @@ from uuid import UUID
 
 import trio
 
+from odradek.broker.api.context import Core
 from odradek.broker.broker import Address, serve
 from odradek.broker.config.addresses import Listener
 from odradek.broker.environment.env import Env, inline
+from odradek.broker.partitions.traffic import TopicTraffic
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest, MetadataRequestTopic
 from odradek.protocol.apis.produce import (
     PRODUCE,
@@ -56,6 +58,7 @@ class Broker:
     network: FakeNetwork
     disk: FakeDisk
     clock: FakeClock
+    core: Core
     topic_ids: dict[str, UUID] = field(default_factory=dict)
 
     def client(self) -> FakeClient:
@@ -98,6 +101,13 @@ class Broker:
         frame = bytearray(b"".join(parts))
         frame[8:12] = correlation_id.to_bytes(4, "big")
         return bytes(frame)
+
+    def traffic(self) -> dict[str, dict[str, int]]:
+        """The counts of the topics, by topic and name."""
+        return {
+            topic: {name: getattr(counts, name) for name in TopicTraffic.__slots__}
+            for topic, counts in self.core.partitions.traffic
+        }
 
     def logs(self, *, durable: bool = False) -> dict[str, bytes]:
         """The bytes of all segments of the topics. With `durable`, those that outlive the power."""
@@ -171,6 +181,7 @@ async def broker(*, is_at_once: bool = True, **config: str) -> AsyncIterator[Bro
         offload=inline,
     )
     started = trio.Event()
+    cores: list[Core] = []
     with trio.fail_after(SECONDS):
         async with trio.open_nursery() as nursery:
 
@@ -182,11 +193,12 @@ async def broker(*, is_at_once: bool = True, **config: str) -> AsyncIterator[Bro
                     address=Address(listeners=(Listener(host="127.0.0.1", port=9092),)),
                     started=lambda _: started.set(),
                     stop=trio.Event(),
+                    made=cores.append,
                 )
 
             nursery.start_soon(run)
             await started.wait()
-            found = Broker(network, disk, clock)
+            found = Broker(network, disk, clock, cores[0])
             await _make_topics(found)
             yield found
             nursery.cancel_scope.cancel()

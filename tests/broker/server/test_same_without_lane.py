@@ -5,6 +5,8 @@ A script of requests, drawn from a seed, is played to a broker with the lane and
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import pytest
@@ -12,12 +14,20 @@ import trio
 import trio.testing
 
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
-from odradek.protocol.batch import Codec
+from odradek.protocol.batch import BatchHeader, Codec, read_header
 from odradek.protocol.connection import ClientProtocol
 from tests.broker.server.produced import PARTITIONS, TOPICS, Broker, Producer, broker
 from tests.fakes.clock import START_MS
 
 DAY_MS: Final = 24 * 3600 * 1000
+
+
+def headers_in(log: bytes) -> Iterator[BatchHeader]:
+    position = 0
+    while position < len(log):
+        header = read_header(log[position:])
+        yield header
+        position += header.size_bytes
 
 
 class Script:
@@ -123,9 +133,16 @@ class Script:
         return good
 
 
-async def played(seed: int, *, is_at_once: bool) -> tuple[list[list[bytes]], dict[str, bytes]]:
-    """Play a script. Return the answers of each connection, and the logs."""
-    found_answers = []
+@dataclass
+class Played:
+    answers: list[list[bytes]]
+    """The answers of each connection."""
+    logs: dict[str, bytes]
+    traffic: dict[str, dict[str, int]]
+
+
+async def played(seed: int, *, is_at_once: bool) -> Played:
+    """Play a script."""
     async with broker(is_at_once=is_at_once) as found:
         script = Script(found, seed)
         producers = [Producer(found.client(), await found.producer_id()) for _ in range(PARTITIONS)]
@@ -143,19 +160,37 @@ async def played(seed: int, *, is_at_once: bool) -> tuple[list[list[bytes]], dic
             for producer in producers:
                 await producer.answers()
         found_answers = [await producer.answers() for producer in producers]
-        return found_answers, found.logs()
+        return Played(found_answers, found.logs(), found.traffic())
 
 
 @pytest.mark.parametrize("seed", range(6))
 async def test_answers_and_files_are_the_same_with_and_without_the_lane(
     seed: int, taken: Counter[bool]
 ) -> None:
-    answers, logs = await played(seed, is_at_once=True)
+    one = await played(seed, is_at_once=True)
     assert taken[True] > 30, "the lane takes what it is there for"
     assert taken[False] > 30, "and meets what it is not there for"
     taken.clear()
-    others, other_logs = await played(seed, is_at_once=False)
+    other = await played(seed, is_at_once=False)
     assert not taken
-    for number, (one, other) in enumerate(zip(answers, others, strict=True)):
-        assert one == other, f"connection {number}"
-    assert logs == other_logs
+    for number, (mine, others) in enumerate(zip(one.answers, other.answers, strict=True)):
+        assert mine == others, f"connection {number}"
+    assert one.logs == other.logs
+    assert one.traffic == other.traffic
+
+
+@pytest.mark.parametrize("is_at_once", [True, False])
+async def test_the_counters_have_exactly_what_is_in_the_logs(is_at_once: bool) -> None:
+    found = await played(7, is_at_once=is_at_once)
+    for topic in TOPICS:
+        batches = [
+            header
+            for name, log in found.logs.items()
+            if name.startswith(f"{topic}-")
+            for header in headers_in(log)
+        ]
+        traffic = found.traffic[topic]
+        assert traffic["messages_in"] == sum(header.record_count for header in batches)
+        assert traffic["bytes_in"] == sum(header.size_bytes for header in batches) > 0
+        assert traffic["produce_requests"] > len(batches), "some were refused"
+        assert 0 < traffic["failed_produce_requests"] < traffic["produce_requests"]

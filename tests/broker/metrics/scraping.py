@@ -1,0 +1,50 @@
+"""The listener of metrics of a broker process, as a Prometheus asks it."""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from odradek.broker.testing import RunningBroker, run_broker
+from tests.broker.raw import PATIENCE_SECONDS
+
+AT = re.compile(r"metrics are at (http://[^/]+)/metrics")
+
+
+class Page:
+    """The listener of metrics of a broker."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        found = AT.search(broker.log)
+        assert found is not None, broker.log
+        self.address = found[1]
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(f"{self.address}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the sample of that name with these labels, among others."""
+        _, text = self.get("/metrics")
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        assert len(found) == 1, (name, labels, found)
+        return found[0]
+
+
+@contextmanager
+def observed(**config: str) -> Iterator[tuple[RunningBroker, Page]]:
+    settings = {name.replace("_", "."): text for name, text in config.items()}
+    with run_broker(config={"metrics.listen": "127.0.0.1:0", **settings}) as broker:
+        yield broker, Page(broker)
