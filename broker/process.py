@@ -5,10 +5,12 @@ import logging
 import random
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -25,6 +27,7 @@ from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.environment import allocator, collector
 from odradek.broker.environment.env import MetaStore
+from odradek.broker.environment.log_formats import JSON, formatter_of, start_line
 from odradek.broker.environment.log_lines import LimitedHandler
 from odradek.broker.environment.system import (
     has_terminal,
@@ -40,7 +43,6 @@ from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.extras import ExtraMissing, imports_of
-from odradek.protocol.text import printable
 
 if TYPE_CHECKING:
     from odradek.broker.config.sasl_listeners import SaslOfListener
@@ -55,27 +57,12 @@ LOCK_FILE: Final = ".lock"
 FILES_OF_A_CONNECTION: Final = 2
 """The part of the open files of a process that may be connections: a half."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-LINE_MAX_CHARACTERS: Final = 2000
 IMPORT_EVERY_SECONDS: Final = 0.1
 """The time between two modules of APIs that are imported after the start: each takes a few ms."""
 IMPORT_AGAIN_SECONDS: Final = 5.0
 """The time until modules whose files could not be opened are imported again."""
 ATTEMPTS_PER_SESSION: Final = 3
 """Endpoints of etcd that may be tried in vain before the registration of a broker ends."""
-
-
-class OneLine(logging.Formatter):
-    """A message is one line, and not a long one: names in it are whatever a client sends.
-
-    A traceback below it has its own lines.
-    """
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        line = super().formatMessage(record)
-        if len(line) > LINE_MAX_CHARACTERS:
-            left_out = len(line) - LINE_MAX_CHARACTERS
-            line = f"{line[:LINE_MAX_CHARACTERS]}... ({left_out} characters left out)"
-        return printable(line)
 
 
 def run(
@@ -88,8 +75,10 @@ def run(
     Raises `CannotServe`.
     """
     handler = LimitedHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    handler.setFormatter(formatter_of(config.log_format))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    if config.log_format == JSON:
+        sys.excepthook = _log_end
     try:
         if not config.etcd_endpoints:
             check_one_broker(config)
@@ -367,11 +356,11 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
         ]
     )
     data = f"{directory} (goes away)" if is_ephemeral else str(directory)
-    print(
+    sentence = (
         f"odradek serves {shown}, data in {data}, log.flush={config.log_flush}, "
-        f"{what.recovered} in {what.seconds:.2f} s",
-        flush=True,
+        f"{what.recovered} in {what.seconds:.2f} s"
     )
+    print(start_line(sentence, config.log_format), flush=True)
     for each in what.listeners:
         asks_for_certificates = (
             each.has_tls and config.of_listener(each.name, "ssl.client.auth") == "required"
@@ -384,6 +373,13 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
                 each.advertised_host,
                 each.advertised_port,
             )
+
+
+def _log_end(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Log the exception that ends the process: Python would print it in lines that are no JSON."""
+    LOGGER.critical("the broker ends with an error", exc_info=(kind, error, traceback))
 
 
 def _log_broken(group: BaseExceptionGroup[AssertionError]) -> None:

@@ -1,5 +1,6 @@
 """The command `odradek serve`: a broker with the settings of a file and of the command line."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,9 @@ from odradek.broker.config.properties import Given
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import Settled, settle
 from odradek.broker.environment import collector
+from odradek.broker.environment.log_formats import JSON
+
+LOGGER: Final = logging.getLogger(__name__)
 
 DEFAULT_DIRECTORY: Final = "odradek-data"
 CONTROLLER_LISTENERS: Final = "controller.listener.names"
@@ -87,6 +91,9 @@ def serve(
         try:
             run(config, None if ephemeral else directory, listeners)
         except CannotServe as error:
+            if config.log_format == JSON:
+                LOGGER.critical("%s", error, extra={"cause": "cannot serve"})
+                raise click.exceptions.Exit(1) from None
             raise click.ClickException(str(error)) from None
 
 

@@ -14,7 +14,7 @@ import functools
 from dataclasses import field
 from typing import Final
 
-from odradek.broker.config.metrics import MetricsSettings
+from odradek.broker.config.diagnostics import DiagnosticSettings
 from odradek.broker.config.records import inherited_last
 from odradek.broker.config.settings import (
     Setting,
@@ -44,7 +44,7 @@ REPLICAS_MAX: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(MetricsSettings):
+class BrokerConfig(DiagnosticSettings):
     """All settings of `odradek serve`, checked. `settling.py` makes an instance."""
 
     given: frozenset[str] = field(default=frozenset(), compare=False)

@@ -3,7 +3,8 @@
 The cause of a line is the text of the call that logs it (`"connection of %s closed: %s"`), with its
 logger and level: neither names nor numbers that a client chose make a cause of their own. Therefore
 every call in the broker has a constant text. A call that logs ready-made lines of several causes
-names the cause: `extra={"cause": ...}`.
+names the cause: `extra={"cause": ...}`. Whatever else is in `extra` is a field of the JSON form
+(`log_formats.py`).
 
 The first `LINES` lines of a cause are written as they are, with their tracebacks. Those that follow
 within `SECONDS` are counted in one line: "... (and 4,211 more like this in the last 10 s)".
@@ -43,11 +44,13 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         else:
             # What is kept must not keep anything alive: an error has a traceback, and that has
             # what the functions had in hand.
+            vars(record).update(cause=cause[2])
             record.msg, record.args = record.getMessage(), None
             record.exc_info = record.exc_text = None
 
     def _tell(self, last: logging.LogRecord, count: int) -> None:
         if count > 1:
+            vars(last).update(repeats=count - 1)
             last.args = (last.msg, f"{count - 1:,}", SECONDS)
             last.msg = "%s (and %s more like this in the last %.0f s)"
         super().emit(last)

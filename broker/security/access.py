@@ -165,6 +165,13 @@ class LimitedAccess(Access):
             self.host,
             right,
             printable(shortened(name)),
+            extra={
+                "principal": shortened(str(self.principal)),
+                "host": self.host,
+                "operation": right.operation.name,
+                "resource_type": right.kind.name,
+                "resource": shortened(name),
+            },
         )
 
 

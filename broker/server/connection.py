@@ -329,7 +329,8 @@ class ClientConnection(Allowance):
 
     def _log_closed(self, why: str, *, cause: str) -> None:
         """`cause` groups lines, so that many of one cause do not hide another (`log_lines.py`)."""
-        LOGGER.info("connection of %s closed: %s", self.peer, why, extra={"cause": cause})
+        fields = {"cause": cause, "peer": self.peer}
+        LOGGER.info("connection of %s closed: %s", self.peer, why, extra=fields)
 
     async def _read_requests(self) -> None:
         while not self._is_stopping:

@@ -110,7 +110,7 @@ class Handshakes:
             stream.peer,
             security.shown_name,
             why,
-            extra={"cause": cause},
+            extra={"cause": cause, "peer": stream.peer, "listener": security.shown_name},
         )
         return None
 

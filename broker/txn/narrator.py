@@ -31,8 +31,13 @@ class Kind(StrEnum):
     GIVEN_UP = "given up"
 
 
+NAME_OF_SUBJECT: Final = {Kind.MARKER_LATE: "topic"}
+"""The names of subjects in the JSON form of the log, where they are no transactional ids."""
+
+
 class _Line(NamedTuple):
     kind: Kind
+    subject: str
     level: int
     text: str
 
@@ -44,7 +49,7 @@ class Narrator:
 
     def log(self, kind: Kind, subject: str, line: str, *, level: int = logging.INFO) -> None:
         """Write `line` now, or count it as a repetition of its kind, subject and level."""
-        entry = _Line(kind, level, line)
+        entry = _Line(kind, subject, level, line)
         if self._repeats.admits((kind, subject, level), entry, trio.current_time()):
             _write(entry)
         else:
@@ -62,7 +67,10 @@ class Narrator:
 
 def _write(line: _Line) -> None:
     # `broker/environment/log_lines.py` limits the lines of each cause, whatever their subject.
-    LOGGER.log(line.level, "%s", line.text, extra={"cause": line.kind})
+    fields = {"cause": str(line.kind)}
+    if line.subject:
+        fields[NAME_OF_SUBJECT.get(line.kind, "transactional_id")] = line.subject
+    LOGGER.log(line.level, "%s", line.text, extra=fields)
 
 
 def _write_withheld(last: _Line, count: int) -> None:

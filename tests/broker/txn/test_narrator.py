@@ -141,3 +141,15 @@ async def test_a_marker_by_hand_names_whose_transaction_it_hit(
     )
     assert caplog.messages[1].endswith("and refunds-0 refused it: INVALID_PRODUCER_EPOCH")
     world.stop()
+
+
+async def test_a_line_names_its_subject_in_a_field(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    narrator = Narrator()
+    narrator.log(Kind.FENCED, "tx-7", "a line")
+    narrator.log(Kind.MARKER_LATE, "orders", "a line")
+    narrator.log(Kind.REFUSED, "", "a line of nobody that is known")
+    fields = [vars(record) for record in caplog.records]
+    assert [each["cause"] for each in fields] == ["fenced", "marker late", "refused"]
+    assert [each.get("transactional_id") for each in fields] == ["tx-7", None, None]
+    assert [each.get("topic") for each in fields] == [None, "orders", None]

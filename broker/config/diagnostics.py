@@ -1,0 +1,20 @@
+"""The settings of what a broker writes about itself, beside its metrics."""
+
+from odradek.broker.config.metrics import MetricsSettings
+from odradek.broker.config.settings import string
+from odradek.late import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosticSettings(MetricsSettings):
+    """A part of `BrokerConfig`."""
+
+    log_format: str = string(
+        "text",
+        ours=True,
+        choices=("text", "json"),
+        about=(
+            "The form of the broker's own log, on standard error: `text` is for people, `json` is "
+            "one object a line, for a collector."
+        ),
+    )

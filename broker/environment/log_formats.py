@@ -1,0 +1,101 @@
+"""The forms of a line of the broker's log: text for people, and one JSON object for a collector.
+
+Both have the same message: one line, shortened, without control characters, as the names in it are
+whatever a client sends. In the text form a traceback stands below its line. In the JSON form it is
+the field `exception`, and what a call gives in `extra` are fields of their own:
+
+    time       UTC, to the millisecond: 2026-11-28T05:30:21.123Z
+    level      INFO, WARNING, ERROR or CRITICAL
+    logger     the module that logs, odradek.txn or odradek.authorizer
+    message    the sentence of the text form
+    cause      what lines of the same cause share, whatever names they have (`log_lines.py`)
+    repeats    the number of lines of the cause that this one stands for besides itself
+    exception  the traceback, shortened at its beginning
+"""
+
+import json
+import logging
+import time
+from typing import Final
+
+from odradek.protocol.text import printable
+
+TEXT: Final = "text"
+JSON: Final = "json"
+"""The values of the setting `log.format`."""
+
+LINE_MAX_CHARACTERS: Final = 2000
+EXCEPTION_MAX_CHARACTERS: Final = 10_000
+"""Docker and others cut a line into pieces at 16 KiB, and a piece is no JSON."""
+NO_FIELDS: Final = frozenset(
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "cause", "repeats")
+)
+"""The attributes of a record that are no field of their own name."""
+
+
+class TextLine(logging.Formatter):
+    """A message is one line, and not a long one. A traceback below it has its own lines."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return _one_line(super().formatMessage(record))
+
+
+class JsonLine(logging.Formatter):
+    """A record is one JSON object in one line of ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        fields: dict[str, object] = {
+            "time": f"{seconds}.{int(record.created * 1000) % 1000:03}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": _one_line(record.getMessage()),
+            "cause": str(getattr(record, "cause", record.msg)),
+        }
+        if repeats := getattr(record, "repeats", 0):
+            fields["repeats"] = repeats
+        for name, value in vars(record).items():
+            if name not in NO_FIELDS:
+                is_plain = isinstance(value, int | float)
+                fields[name] = value if is_plain else _one_line(str(value))
+        if record.exc_info:
+            fields["exception"] = _shortened_exception(self.formatException(record.exc_info))
+        return json.dumps(fields)
+
+
+def formatter_of(log_format: str) -> logging.Formatter:
+    """Return the formatter of a value of `log.format`."""
+    return JsonLine() if log_format == JSON else TextLine()
+
+
+def start_line(sentence: str, log_format: str) -> str:
+    """Return the line that a broker prints when it serves: a sentence, or an object with it."""
+    if log_format != JSON:
+        return sentence
+    given = {
+        "name": "odradek",
+        "levelno": logging.INFO,
+        "levelname": logging.getLevelName(logging.INFO),
+        "msg": "%s",
+        "args": (sentence,),
+        "cause": "started",
+    }
+    return JsonLine().format(logging.makeLogRecord(given))
+
+
+def _one_line(text: str) -> str:
+    if len(text) > LINE_MAX_CHARACTERS:
+        left_out = len(text) - LINE_MAX_CHARACTERS
+        text = f"{text[:LINE_MAX_CHARACTERS]}... ({left_out} characters left out)"
+    return printable(text)
+
+
+def _shortened_exception(text: str) -> str:
+    """Return the end of a traceback: the error stands there."""
+    left_out = len(text) - EXCEPTION_MAX_CHARACTERS
+    if left_out <= 0:
+        return text
+    return f"({left_out} characters left out)...{text[-EXCEPTION_MAX_CHARACTERS:]}"
