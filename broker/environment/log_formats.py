@@ -15,7 +15,7 @@ the field `exception`, and what a call gives in `extra` are fields of their own:
 
 import json
 import logging
-import time
+from datetime import UTC, datetime
 from typing import Final
 
 from odradek.protocol.text import printable
@@ -47,9 +47,9 @@ class JsonLine(logging.Formatter):
     """A record is one JSON object in one line of ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        moment = datetime.fromtimestamp(record.created, UTC)
         fields: dict[str, object] = {
-            "time": f"{seconds}.{int(record.created * 1000) % 1000:03}Z",
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": _one_line(record.getMessage()),
