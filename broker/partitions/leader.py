@@ -151,10 +151,7 @@ class Leader:
         if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             set_append_time(batch, now_ms)
             timestamp_ms = append_time_ms = now_ms
-        appended = self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
-        self.traffic.messages_in += header.last_offset_delta + 1
-        self.traffic.bytes_in += len(batch)
-        return appended
+        return self._append(batch, header, timestamp_ms, append_time_ms, now_ms)
 
     def append_together(
         self, batches: list[memoryview], headers: list[BatchHeader], now_ms: int, join: Join = join
@@ -165,9 +162,7 @@ class Leader:
         that follow. The caller has checked them in this turn of the loop, as `append_from_client`
         does (`lane.py`).
         """
-        log, traffic, offsets = self.log, self.traffic, list[int | KafkaError]()
-        before, sent_bytes = log.log_end_offset, sum(map(len, batches))
-        traffic.produce_requests += len(batches)
+        log, offsets = self.log, list[int | KafkaError]()
         if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             for batch in batches:
                 set_append_time(batch, now_ms)
@@ -184,14 +179,10 @@ class Leader:
                 # checked as that of the next one.
                 failed = offsets and isinstance(offsets[-1], KafkaError)
                 offsets.append(offsets[-1] if failed else self._offset_of(batch, header, now_ms))
-                if isinstance(offsets[-1], KafkaError):
-                    sent_bytes -= len(batch)
         else:
             for header in headers:
                 offsets.append(first)
                 first += header.last_offset_delta + 1
-        traffic.messages_in += log.log_end_offset - before
-        traffic.bytes_in += sent_bytes
         self._note_appended()
         return offsets
 
@@ -308,11 +299,9 @@ class Leader:
             leader_epoch=self.leader_epoch,
             now_ms=now_ms,
         )
+        last_offset = base_offset + header.last_offset_delta
         return self._finish_append(
-            base_offset,
-            base_offset + header.last_offset_delta,
-            append_time_ms,
-            flush_later=flush_later,
+            base_offset, last_offset, append_time_ms, flush_later=flush_later
         )
 
     def _finish_append(

@@ -132,6 +132,10 @@ def _append(batch: Batch, transaction_version: int) -> None:
             transaction_version=transaction_version,
             verified_after=batch.verified_after,
         )
+        if not batch.appended.is_duplicate:
+            traffic = batch.leader.traffic
+            traffic.messages_in += batch.appended.last_offset - batch.appended.base_offset + 1
+            traffic.bytes_in += len(batch.records)
     except KafkaError as error:
         batch.error = error.with_traceback(None)
         if error.code not in UNKNOWN_LOG:

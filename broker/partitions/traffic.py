@@ -1,7 +1,7 @@
 """The counts of what clients write to topics and read from them, for `/metrics`.
 
 They are plain attributes: a request pays an addition for each, whether or not anything reads them.
-The lane counts once for a partition and turn (`Leader.append_together`).
+The lane counts once for a partition and turn (`Group.append` in `lane.py`).
 
 They are by topic and not by partition. A partition that moves to another broker leaves its counts
 here, because a sum that falls would look like a new start of the broker. They end with the last

@@ -121,12 +121,22 @@ class Group:
     def append(self, now_ms: int, join: Join) -> None:
         """Append the batches, which is the end of their memory: it is another's after the turn."""
         log = self.leader.log
+        before = log.log_end_offset
         self.offsets = self.leader.append_together(self.batches, self.headers, now_ms, join)
+        self._count(log.log_end_offset - before)
         self.batches.clear()
         self.latest.clear()
         self.log_start_offset = log.log_start_offset
         if log.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             self.append_time_ms = now_ms
+
+    def _count(self, messages: int) -> None:
+        batches, traffic = self.batches, self.leader.traffic
+        if isinstance(self.offsets[-1], KafkaError):  # and all others from some batch on
+            batches = batches[: sum(isinstance(offset, int) for offset in self.offsets)]
+        traffic.produce_requests += len(self.batches)
+        traffic.messages_in += messages
+        traffic.bytes_in += sum(map(len, batches))
 
     def call_when_decided(self) -> None:
         """Count down for each request as soon as its batch counts, or cannot any more."""
