@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import random
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -29,6 +31,7 @@ from odradek.broker.environment import allocator, collector
 from odradek.broker.environment.env import MetaStore
 from odradek.broker.environment.log_formats import JSON, formatter_of, start_line
 from odradek.broker.environment.log_lines import LimitedHandler
+from odradek.broker.environment.service_manager import ServiceManager
 from odradek.broker.environment.system import (
     has_terminal,
     host_name,
@@ -214,10 +217,12 @@ async def _main(
     stop = trio.Event()
     starting = trio.CancelScope()
     has_started = trio.Event()
+    manager = ServiceManager.of_environment(os.environ, os.getpid())
 
     def started(what: Started) -> None:
+        sentence = _say_started(what, config, directory, is_ephemeral)
+        manager.set_status(sentence)
         has_started.set()
-        _say_started(what, config, directory, is_ephemeral)
 
     try:
         if not disk.exists(f"{directory}/{FORMAT_FILE}"):  # before anything is written there
@@ -233,7 +238,9 @@ async def _main(
                 renewals.append(oauth.renew)
             with_plain = [each for each in address.sasl.values() if PLAIN in each.mechanisms]
             renewals.extend(each.users_file.reload for each in with_plain)
-            await nursery.start(_wait_for_signal, stop, has_started, starting, renewals)
+            signals = partial(_wait_for_signal, stop, has_started, starting, renewals, manager)
+            await nursery.start(signals)
+            nursery.start_soon(manager.run, has_started, stop)
             nursery.start_soon(log_lines.run)
             nursery.start_soon(_import_the_rest, has_started)
             nursery.start_soon(_keep_freed_memory, has_started)
@@ -324,6 +331,7 @@ async def _wait_for_signal(
     has_started: trio.Event,
     starting: trio.CancelScope,
     renewals: Sequence[Callable[[], object]],
+    manager: ServiceManager,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -338,8 +346,9 @@ async def _wait_for_signal(
             if number == signal.SIGHUP and not in_terminal:
                 if not renewals:
                     LOGGER.info("SIGHUP changes nothing: settings are read at the start only")
-                for renew in renewals:
-                    renew()  # in the loop, as other changes of its settings are made
+                async with manager.reloading():
+                    for renew in renewals:
+                        renew()  # in the loop, as other changes of its settings are made
                 continue
             LOGGER.info("stopping, as %s asks for it", signal.Signals(number).name)
             stop.set()
@@ -347,7 +356,8 @@ async def _wait_for_signal(
                 starting.cancel()  # it may wait for etcd, or for the node id of another broker
 
 
-def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> None:
+def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> str:
+    """Print and return the sentence of the start, and warn of what it opens to everybody."""
     first, *others = what.listeners
     shown = ", ".join(
         [
@@ -373,6 +383,7 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
                 each.advertised_host,
                 each.advertised_port,
             )
+    return sentence
 
 
 def _log_end(

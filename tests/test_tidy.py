@@ -195,6 +195,7 @@ OUTSIDE_ALLOWED = (
         "broker/testing_certificate.py",
         "broker/environment/allocator.py",
         "broker/environment/log_lines.py",
+        "broker/environment/service_manager.py",
     ),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),
     *("broker/inspect/backup_command.py", "broker/inspect/importing/command.py"),
