@@ -334,7 +334,9 @@ class Partitions:
             topic_id = self._unopened.discard(where)
             self.run_notes.missing.discard(where)
             if partition is not None:
-                await self._discard(partition)
+                self._background.forget(partition.maintenance)
+                self.traffic.on_closed(topic)
+                await partition.discard()
             try:
                 if partition is not None:
                     self.directories.throw_away(where, partition.topic_id)
@@ -352,13 +354,10 @@ class Partitions:
         self._unopened.discard(where)
         partition = self._partitions.pop(where, None)
         if partition is not None:
-            await self._discard(partition)
+            self._background.forget(partition.maintenance)
+            self.traffic.on_closed(where.topic)
+            await partition.discard()
         await self.run_notes.write()
-
-    async def _discard(self, partition: Partition) -> None:
-        self._background.forget(partition.maintenance)
-        self.traffic.on_closed(partition.topic)
-        await partition.discard()
 
     async def remove_deleted(self, topic: str, topic_id: UUID) -> None:
         """Remove every directory that is left of a deleted topic. Raises OSError."""
