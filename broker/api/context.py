@@ -115,6 +115,9 @@ class Allowance:
         """
         return trio.move_on_at(deadline)
 
+    def note_polled(self, seconds: float) -> None:
+        """Note that an answer has waited for news, for the metrics."""
+
 
 UNLIMITED: Final = Allowance()
 
@@ -232,6 +235,8 @@ class Deferred:
     finish: Callable[[], Awaitable[Any]]
     call_when_due: Callable[[Callable[[], None]], None] | None = None
     answer_now: Callable[[], Any] = lambda: None
+    is_replicated: bool = False
+    """True if it waits for followers, and not for the disk of this broker alone."""
 
 
 Handler = Callable[[RequestContext, Any], Awaitable[Any]]

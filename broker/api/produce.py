@@ -150,11 +150,13 @@ async def produce(
     deadline = deadline_of(request.timeout_ms, since=trio.current_time())
     finish = partial(answer_in_time, context, request, batches, deadline)
     if len(batches) > 1 or len(request.topic_data) > 1:  # of which all but one are empty
-        return Deferred(finish)
+        is_replicated = any(not batch.is_alone for batch in batches if batch.leader is not None)
+        return Deferred(finish, is_replicated=is_replicated)
     [batch] = batches
     assert batch.leader is not None, "an appended batch has a leader"
     if not batch.leader.view.is_alone:
-        return Deferred(finish)  # followers may take longer than the client wants to wait
+        # Followers may take longer than the client wants to wait.
+        return Deferred(finish, is_replicated=True)
 
     def answer_now() -> ProduceResponse | None:
         if not has_outcome(batch):

@@ -33,6 +33,8 @@ class RequestedElections:
     def __init__(self, store: MetaStore, metadata: ClusterMetadata) -> None:
         self._store = store
         self._metadata = metadata
+        self.unclean_count = 0
+        """The elections of a leader that may lack acknowledged records."""
 
     @property
     def all_partitions(self) -> list[TopicPartition]:
@@ -84,7 +86,7 @@ class RequestedElections:
                 await self._metadata.wait_reached(revision)
                 if is_written:  # else something has changed: plan again
                     for where, elected in planned.items():
-                        _report_loss(image.partition(*where), where, elected)
+                        self.unclean_count += _is_loss(image.partition(*where), where, elected)
                         outcomes[where] = None
                         del rest[where]
         late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The election may still be written.")
@@ -141,11 +143,11 @@ def _planned(
     return changed
 
 
-def _report_loss(
-    before: PartitionImage | None, where: TopicPartition, elected: PartitionImage
-) -> None:
+def _is_loss(before: PartitionImage | None, where: TopicPartition, elected: PartitionImage) -> bool:
+    """Return True if acknowledged records may be lost by an election, and log it."""
     assert before is not None, where
-    if elected.leader not in (*before.isr, *before.elr):
+    is_loss = elected.leader not in (*before.isr, *before.elr)
+    if is_loss:
         LOGGER.error(
             "%s: broker %d leads, as an administrator asked for it; acknowledged records that it "
             "lacks are lost (in sync were %s)",
@@ -153,6 +155,7 @@ def _report_loss(
             elected.leader,
             list(before.isr),
         )
+    return is_loss
 
 
 def _not_needed(message: str) -> KafkaError:

@@ -15,6 +15,8 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
+from odradek.broker.values.histogram import Histogram
+
 INFINITY = "+Inf"
 
 
@@ -53,17 +55,17 @@ class Families:
         self,
         name: str,
         about: str,
-        bounds: Sequence[float],
-        counts: Sequence[int],
-        total: float,
+        seconds: Histogram | None = None,
         **labels: str,
     ) -> None:
-        """Add a histogram. `counts` are those of each bucket; the last one is beyond `bounds`."""
+        """Add a histogram. Without one only the family is declared."""
         family = self._families.get(name)
         if family is None:
             family = self._families[name] = HistogramMetricFamily(name, about)
-        names = [*(f"{bound:g}" for bound in bounds), INFINITY]
-        for bound, count in zip(names, accumulate(counts), strict=True):
+        if seconds is None:
+            return
+        names = [*(f"{bound:g}" for bound in seconds.bounds), INFINITY]
+        for bound, count in zip(names, accumulate(seconds.counts), strict=True):
             family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
-        family.add_sample(f"{name}_count", labels, sum(counts))
-        family.add_sample(f"{name}_sum", labels, total)
+        family.add_sample(f"{name}_count", labels, seconds.count)
+        family.add_sample(f"{name}_sum", labels, seconds.sum_seconds)

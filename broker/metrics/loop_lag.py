@@ -1,9 +1,10 @@
 """The lag of the event loop: a task that sleeps a moment notes by how much it wakes too late."""
 
-from bisect import bisect_left
 from typing import Final
 
 import trio
+
+from odradek.broker.values.histogram import Histogram
 
 SLEEP_SECONDS: Final = 0.05
 BOUNDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -14,9 +15,7 @@ class LoopLag:
     """The times by which the loop was late. `run` notes them."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        """By bucket; the last one is beyond the bounds."""
-        self.sum_seconds = 0.0
+        self.seconds: Final = Histogram(BOUNDS)
         self.turned_at = trio.current_time()
 
     async def run(self) -> None:
@@ -24,6 +23,4 @@ class LoopLag:
             due = trio.current_time() + SLEEP_SECONDS
             await trio.sleep_until(due)
             self.turned_at = trio.current_time()
-            late = max(0.0, self.turned_at - due)
-            self.counts[bisect_left(BOUNDS, late)] += 1
-            self.sum_seconds += late
+            self.seconds.note(max(0.0, self.turned_at - due))

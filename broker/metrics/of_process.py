@@ -6,7 +6,6 @@ from odradek import __version__
 from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
-from odradek.broker.metrics.loop_lag import BOUNDS
 
 
 async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
@@ -18,9 +17,7 @@ async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
     families.histogram(
         "odradek_loop_lag_seconds",
         "How late a task of the event loop wakes.",
-        BOUNDS,
-        loop_lag.counts,
-        loop_lag.sum_seconds,
+        loop_lag.seconds,
     )
     for pool, memory in (("clients", inside.server.memory), ("brokers", inside.peer_server.memory)):
         families.gauge(

@@ -21,6 +21,7 @@ from odradek.broker.metrics.of_connections import add_connections
 from odradek.broker.metrics.of_groups import add_groups
 from odradek.broker.metrics.of_partitions import add_partitions
 from odradek.broker.metrics.of_process import add_process
+from odradek.broker.metrics.of_requests import add_requests
 from odradek.broker.metrics.of_traffic import add_traffic
 from odradek.broker.metrics.of_transactions import add_transactions
 
@@ -29,6 +30,7 @@ SOURCES: Final[Sequence[Source]] = (
     add_process,
     add_connections,
     add_cluster,
+    add_requests,
     add_traffic,
     add_partitions,
     add_transactions,

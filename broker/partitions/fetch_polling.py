@@ -38,6 +38,8 @@ class AnswerRoom(Protocol):
 
     def polling(self, deadline: float) -> trio.CancelScope: ...
 
+    def note_polled(self, seconds: float) -> None: ...
+
 
 async def poll(
     request: FetchRequest, source: Source, allowance: AnswerRoom, config: BrokerConfig
@@ -66,6 +68,7 @@ async def poll(
                     return readings, found
             needs_batch = False
             del found  # it is read again, and may be much
+            since = trio.current_time()
             with allowance.polling(deadline) as wait:
                 if not (fits_one or size_bytes) and await _has_more(request, readings):
                     # Memory is short, and no batch fitted into what was left of it.
@@ -74,6 +77,7 @@ async def poll(
                         needs_batch = True  # there is room now, and no checkpoint until then
                 else:
                     await news.wait()
+            allowance.note_polled(trio.current_time() - since)
             is_over = wait.cancelled_caught
 
 

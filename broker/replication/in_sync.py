@@ -91,6 +91,10 @@ class InSync:
         self._lags = Deadlines(self._leaves_at)
         self._due: dict[Leader, None] = {}
         self._is_due = trio.Event()
+        self.shrink_count = 0
+        """The changes by which followers have left."""
+        self.expand_count = 0
+        """The changes by which followers have joined."""
         self._singly = 0
         """The number of changes that are written by themselves, as a write of many was refused."""
 
@@ -256,6 +260,9 @@ class InSync:
         await self._metadata.wait_reached(revision)
         for change in changes:
             if is_written:
+                isr, before = set(change.isr), set(change.before.isr)
+                self.shrink_count += bool(before - isr)
+                self.expand_count += bool(isr - before)
                 LOGGER.info(
                     "%s: in sync are %s, before %s",
                     change.leader.by_id.by_name,

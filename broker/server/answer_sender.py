@@ -6,7 +6,7 @@ pending (`pending.py`): `run`, the writer, sends them, and a small one is sent a
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -19,14 +19,25 @@ from odradek.broker.server.messages import Messages
 from odradek.broker.server.pending import PendingAnswer, PendingAnswers
 from odradek.protocol.connection import Request
 
+if TYPE_CHECKING:
+    from odradek.broker.server.request_counts import RequestCounts
+
 
 class AnswerSender:
     """Sends the answers of one connection."""
 
-    def __init__(self, stream: Connection, *, messages: Messages, share: Share) -> None:
+    def __init__(
+        self,
+        stream: Connection,
+        *,
+        messages: Messages,
+        share: Share,
+        counts: "RequestCounts | None" = None,
+    ) -> None:
         self._stream = stream
         self._messages = messages
         self._share = share
+        self._counts = counts
         self.pending = PendingAnswers(self._send_now)
         self.since = math.inf
         """The time of trio's clock at which sending an answer began; infinity if none is sent."""
@@ -47,6 +58,8 @@ class AnswerSender:
                 except Exception as error:
                     blame(self._stream.peer, pending.request, error)
                     raise
+                if self._counts is not None and isinstance(answer, Taken):
+                    self._counts.note_taken(finished)
                 answer = await self.build(pending.request, finished)
             await self.send(answer, pending.size_bytes)
             self.pending.remove_first()

@@ -65,6 +65,7 @@ from odradek.protocol.connection import LENGTH_BYTES, Request, ServerProtocol
 from odradek.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from odradek.broker.server.request_counts import RequestCounts
     from odradek.broker.server.sasl_session import SaslSession
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -99,10 +100,11 @@ class ClientConnection(Allowance):
         offload: Offload = inline,
         serves_brokers: bool = False,
         lane: Lane | None = None,
+        counts: "RequestCounts | None" = None,
     ) -> None:
         """`client` is who asks, `seat` counts its producers (`txn/presence.py`).
 
-        `lane` takes the requests that it knows, without the reader.
+        `lane` takes the requests that it knows, without the reader. `counts` notes the others.
         """
         self.peer = stream.peer
         self.apis = apis
@@ -130,7 +132,10 @@ class ClientConnection(Allowance):
             throttle=self._throttle,
         )
         self._whole, self._reading = trio.CancelScope(), trio.CancelScope()
-        self._sender = AnswerSender(stream, messages=self._messages, share=self._share)
+        self._counts = counts
+        self._sender = AnswerSender(
+            stream, messages=self._messages, share=self._share, counts=counts
+        )
         self._pending = self._sender.pending
         self._receiver = Receiver(
             stream,
@@ -298,6 +303,10 @@ class ClientConnection(Allowance):
             self._poll.cancel()
         return self._poll
 
+    def note_polled(self, seconds: float) -> None:
+        if self._counts is not None:
+            self._counts.note_polled(seconds)
+
     def _close_overdue(self) -> None:
         """End because of a time limit. One log line says which."""
         if self._session is not None and self._session.is_late:
@@ -362,7 +371,10 @@ class ClientConnection(Allowance):
     async def _wait_held(self) -> None:
         """Wait while a quota holds the connection. Its answers are sent meanwhile."""
         self._receiver.is_waiting = True  # `stop` ends this wait, too
+        since = trio.current_time()
         await self._throttle.wait()
+        if self._counts is not None:
+            self._counts.note_throttled(trio.current_time() - since)
         self._receiver.is_waiting = False
 
     async def _authenticate_again(self, frame: memoryview, session: "SaslSession") -> None:
@@ -388,6 +400,8 @@ class ClientConnection(Allowance):
 
     async def _serve(self, frame: memoryview) -> None:
         size_bytes = len(frame) + 4
+        counts = self._counts
+        since = 0.0 if counts is None else trio.current_time()
         request = await self._messages.parse(frame)
         self._serving_key = request.api.key
         try:
@@ -404,6 +418,8 @@ class ClientConnection(Allowance):
             blame(self.peer, request, error)
             raise
         self._serving_key = None
+        if counts is not None:
+            answer = counts.note_answer(request.api.key, since, answer)
         # The writer builds answers of earlier requests meanwhile: those have no part in this.
         reserved_bytes, self._reserved_bytes = self._reserved_bytes, 0
         # Produce with acks=0 has no answer.

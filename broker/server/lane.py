@@ -19,7 +19,7 @@ it as that of any other Produce.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from itertools import chain, islice
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 import trio
@@ -48,6 +48,9 @@ from odradek.protocol.connection import Request
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.plain_produce import Join, Place, PlainProduce, PlainSteps
 from odradek.protocol.state_topics import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from odradek.broker.server.request_counts import RequestCounts
 
 ACKS_LEADER: Final = 1
 ZSTD_FROM: Final = 7
@@ -92,11 +95,13 @@ class Countdown:
         self.number = -1
         self.on_end: Callable[[int], None] = _nothing
 
-    def count(self) -> None:
-        """Note that one of the partitions is waited for no more."""
+    def count(self) -> bool:
+        """Note that one of the partitions is waited for no more. Return True for the last one."""
         self._left -= 1
-        if not self._left:
-            self.on_end(self.number)
+        if self._left:
+            return False
+        self.on_end(self.number)
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -138,17 +143,24 @@ class Group:
         traffic.messages_in += messages
         traffic.bytes_in += sum(map(len, batches))
 
-    def call_when_decided(self) -> None:
+    def call_when_decided(self, counts: "RequestCounts | None", since: float) -> None:
         """Count down for each request as soon as its batch counts, or cannot any more."""
-        self._count_down(self.waiting_for_all, self.leader.call_when_committed)
-        self._count_down(self.waiting_for_one, self.leader.maintenance.call_when_flushed)
+        leader = self.leader
+        for waiting, call_later, is_alone in (
+            (self.waiting_for_all, leader.call_when_committed, leader.view.is_alone),
+            (self.waiting_for_one, leader.maintenance.call_when_flushed, True),
+        ):
+            if waiting:
+                note = None if counts is None else counts.of_lane(since, is_alone=is_alone)
+                self._count_down(waiting, call_later, note)
 
     def _count_down(
-        self, waiting: list[Countdown], call_later: Callable[[Callable[[], None]], None]
+        self,
+        waiting: list[Countdown],
+        call_later: Callable[[Callable[[], None]], None],
+        note: Callable[[int], None] | None,
     ) -> None:
-        if not waiting:
-            return
-        decided = _Decided(waiting)
+        decided = _Decided(waiting, note)
         if isinstance(self.offsets[-1], KafkaError):  # the writers of the connections answer now
             decided()
         else:
@@ -253,8 +265,11 @@ class Taken:
 class Lane:
     """Takes what it knows of the frames of a turn, and appends it."""
 
-    def __init__(self, core: Core, steps: PlainSteps) -> None:
+    def __init__(
+        self, core: Core, steps: PlainSteps, counts: "RequestCounts | None" = None
+    ) -> None:
         self._core = core
+        self._counts = counts
         self._scan, self._join = steps
         self._apis: object = None
         self._api: Api[Any, Any] | None = None
@@ -406,7 +421,7 @@ class Lane:
         for group in groups.values():
             if group.batches:
                 group.append(self._now_ms, self._join)
-                group.call_when_decided()
+                group.call_when_decided(self._counts, self._now)
 
 
 def _waits_for_all(groups: Iterable[Group]) -> bool | None:
@@ -418,14 +433,19 @@ def _waits_for_all(groups: Iterable[Group]) -> bool | None:
 class _Decided:
     """Called when the batches of a group count, or cannot any more."""
 
-    __slots__ = ("_countdowns",)
+    __slots__ = ("_countdowns", "_note")
 
-    def __init__(self, countdowns: Iterable[Countdown]) -> None:
+    def __init__(self, countdowns: Iterable[Countdown], note: Callable[[int], None] | None) -> None:
+        """`note` is called with the number of requests that are answered."""
         self._countdowns = iter(countdowns)
+        self._note = note
 
     def __call__(self) -> None:
+        ended = 0
         for countdown in islice(self._countdowns, CALLBACKS_AT_ONCE):
-            countdown.count()
+            ended += countdown.count()
+        if self._note is not None and ended:
+            self._note(ended)
         for countdown in self._countdowns:
             self._countdowns = chain([countdown], self._countdowns)
             trio.lowlevel.current_trio_token().run_sync_soon(self)

@@ -27,6 +27,8 @@ from typing import Final, NamedTuple
 
 import trio
 
+from odradek.broker.values.histogram import Histogram
+
 OWN_BYTES: Final = 64 * 1024
 ANSWERS_PER_POOL: Final = 4
 """The part of what is left that an answer gets at most if it may be smaller than asked for."""
@@ -77,6 +79,8 @@ class Memory:
         self.used_bytes = 0
         self.parsed = Account(limit_bytes)
         """The objects of requests with many items: only other such requests wait for their room."""
+        self.waits: Final = Histogram()
+        """How long connections have waited for room."""
         self._waiting: dict[Share, _Wait] = {}
 
     @property
@@ -118,6 +122,7 @@ class Memory:
             await wait.woken.wait()
         finally:
             del self._waiting[share]
+            self.waits.note(trio.current_time() - wait.since)
             # It may take less than it waited for, or nothing if it was cancelled.
             self._wake_first()
 

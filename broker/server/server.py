@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
@@ -25,6 +25,9 @@ from odradek.broker.server.places_of_addresses import PlacesOfAddresses
 from odradek.broker.txn.presence import Presence
 from odradek.protocol.apis.produce import PRODUCE
 from odradek.protocol.plain_produce import IN_PYTHON, PlainSteps
+
+if TYPE_CHECKING:
+    from odradek.broker.server.request_counts import RequestCounts
 
 T = TypeVar("T")
 
@@ -86,7 +89,9 @@ class Server:
         self._is_broker = is_broker
         self._serves_brokers = serves_brokers = is_broker is not None
         takes = PRODUCE.key in handlers and not serves_brokers
-        self._lane = Lane(core, plain_steps) if takes else None
+        self.counts = _counts() if config.metrics_listen else None
+        """The requests that were answered; None if nothing reads it."""
+        self._lane = Lane(core, plain_steps, self.counts) if takes else None
         self._offloading = trio.CapacityLimiter(OFFLOADED_AT_ONCE)
         self._limits = Limits(
             frame_max_bytes=config.socket_request_max_bytes,
@@ -229,6 +234,7 @@ class Server:
             offload=self._offload_one,
             serves_brokers=self._serves_brokers,
             lane=self._lane,
+            counts=self.counts,
         )
         self._count += 1
         number = self._count
@@ -348,3 +354,9 @@ class Server:
                 return
             missing_bytes -= connection.claimed_bytes
             connection.close_slow()
+
+
+def _counts() -> "RequestCounts":
+    from odradek.broker.server.request_counts import RequestCounts  # which most starts do not need
+
+    return RequestCounts()

@@ -66,6 +66,7 @@ async def test_the_replica_that_was_asked_for_is_elected_or_the_first() -> None:
     first = await elections.elect([other], is_unclean=True, timeout_ms=1_000)
     assert (asked, first) == ({PLACE: None}, {other: None})
     assert (stored(store).leader, stored(store, 1).leader) == (2, 1)
+    assert elections.unclean_count == 2
     assert (stored(store).isr, stored(store).leader_epoch) == ((2,), 8)
     image = metadata.image.partition(*PLACE)
     assert image is not None
@@ -81,7 +82,7 @@ async def test_an_election_is_clean_if_the_image_has_a_whole_replica() -> None:
     assert await elections.elect([PLACE], is_unclean=True, candidate=1, timeout_ms=1_000) == {
         PLACE: None
     }
-    assert stored(store).leader == 3
+    assert (stored(store).leader, elections.unclean_count) == (3, 0)
 
 
 async def test_an_election_rests_on_the_partition_and_on_the_broker_that_it_elects() -> None:

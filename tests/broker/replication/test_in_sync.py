@@ -184,6 +184,7 @@ async def test_a_broker_that_goes_leaves_the_sets_of_all_partitions_at_once(
         await here.metadata.read_anew(here.metadata.apply)
         await here.go_on_fetching(SOON_SECONDS)
         assert [here.stored(index).isr for index in range(3)] == [(1, 2)] * 3
+        assert (here.in_sync.shrink_count, here.in_sync.expand_count) == (3, 0)
 
 
 async def test_followers_on_more_brokers_than_a_transaction_has_operations_join(
@@ -196,6 +197,7 @@ async def test_followers_on_more_brokers_than_a_transaction_has_operations_join(
         await here.go_on_fetching(SOON_SECONDS)
         stored = [here.stored(index) for index in range(len(images))]
         assert [each.isr for each in stored] == [image.replicas for image in images]
+        assert (here.in_sync.shrink_count, here.in_sync.expand_count) == (0, len(images))
 
 
 async def test_a_lead_that_is_over_is_looked_at_no_more(
