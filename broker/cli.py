@@ -92,8 +92,16 @@ def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 
         found = compiled.steps_in_c(), ready_sockets.receive_in_c(), fsyncs.is_possible()
         parts = "compiled" if all(found) else "in Python"
-        click.echo(f"odradek, version {__version__} (hot parts {parts})")
+        click.echo(f"odradek, version {__version__} ({_commit()}hot parts {parts})")
         context.exit()
+
+
+def _commit() -> str:
+    """Return words for the commit that a package was built from; a clone has git for that."""
+    import importlib.resources
+
+    stamp = importlib.resources.files("odradek").joinpath("commit.txt")
+    return f"commit {stamp.read_text().strip()}, " if stamp.is_file() else ""
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -24,7 +24,7 @@ The command `odradek`, or `python -m odradek`, has the broker and its tools.
 import sys
 from typing import TYPE_CHECKING, Final
 
-__version__: Final = "0.1.0"
+__version__: Final = "0.2.0"
 
 if not TYPE_CHECKING:  # a type checker reports such names by itself
 

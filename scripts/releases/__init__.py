@@ -1,0 +1,1 @@
+"""What `scripts/release` builds: packages, a list of their parts, an image, checksums."""
