@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import jsonschema
 import pytest
+import yaml
 
 from odradek.broker.cli import main
 from odradek.broker.config.addresses import listeners_of
@@ -78,6 +79,31 @@ def test_the_ports_that_are_published_differ() -> None:
     """No port was published: no program on the host could use the cluster."""
     ports = [parsed()["services"][each.name]["ports"][0] for each in services() if each.is_broker]
     assert len(set(ports)) == 3
+
+
+def test_prometheus_scrapes_every_broker_where_it_has_its_metrics() -> None:
+    (volume, _) = parsed()["services"]["prometheus"]["volumes"]
+    folder, target, _ = volume.split(":")
+    assert target == "/etc/prometheus"
+    scraped = yaml.safe_load((FILE.parent / folder / "prometheus.yml").read_text())
+    ((static,),) = [job["static_configs"] for job in scraped["scrape_configs"]]
+    assert static["targets"] == [f"{one.name}:9100" for one in services() if one.is_broker]
+    for broker in services():
+        assert not broker.is_broker or "metrics.listen=0.0.0.0:9100" in broker.command
+
+
+def test_grafana_finds_the_folders_that_are_mounted_and_the_prometheus() -> None:
+    *folders, _ = parsed()["services"]["grafana"]["volumes"]
+    mounted = {folder.split(":")[1]: FILE.parent / folder.split(":")[0] for folder in folders}
+    provisioning = mounted["/etc/grafana/provisioning"]
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "odradek.yml").read_text())[
+        "providers"
+    ]
+    assert provider["options"]["path"] in mounted
 
 
 def test_the_healthchecks_parse() -> None:
