@@ -20,6 +20,7 @@ import trio
 from odradek.client.network import Connect, connect_tcp
 from odradek.client.options import check_kinds, check_one_of, known_as
 from odradek.client.security_options import SecurityArguments, SecurityOptions
+from odradek.client.statistics import OnConsumerStatistics, OnProducerStatistics
 from odradek.client.types import ASSIGNOR_NAMES, AssignorName
 from odradek.late import dataclass
 from odradek.protocol.batch import Codec
@@ -138,9 +139,12 @@ class ProducerConfig(ClientConfig):
     two_phase_commit: bool = False
     keep_prepared: bool = False
     partitioner: Partitioner | None = None
+    on_statistics: OnProducerStatistics | None = None
+    statistics_interval_ms: float = 10_000
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        _at_least(1, statistics_interval_ms=self.statistics_interval_ms)
         check_one_of(("all", -1, 0, 1), acks=self.acks)
         check_one_of(tuple(CODECS), compression=self.compression)
         _at_least(0, linger_ms=self.linger_ms)
@@ -229,9 +233,12 @@ class ConsumerConfig(ClientConfig):
     prefetch_bytes: int = 32 * MIB
     check_crcs: bool = True
     offload: Offload = in_thread
+    on_statistics: OnConsumerStatistics | None = None
+    statistics_interval_ms: float = 10_000
 
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
+        _at_least(1, statistics_interval_ms=self.statistics_interval_ms)
         check_one_of(("read_committed", "read_uncommitted"), isolation_level=self.isolation_level)
         check_one_of(("offset", "commit"), order=self.order)
         if self.is_in_commit_order and self.isolation_level != "read_committed":
@@ -358,6 +365,8 @@ class PoolOptions(ClientOptions, total=False):
     flush_on_error: bool
     transaction_timeout_ms: int
     partitioner: Partitioner | None
+    on_statistics: OnProducerStatistics | None
+    statistics_interval_ms: float
 
 
 class ProducerOptions(PoolOptions, total=False):
@@ -391,6 +400,8 @@ class ConsumerOptions(ClientOptions, total=False):
     prefetch_bytes: int
     check_crcs: bool
     offload: Offload
+    on_statistics: OnConsumerStatistics | None
+    statistics_interval_ms: float
 
 
 def pool_config(of: str, prefix: str, size: int, options: PoolOptions) -> ProducerConfig:

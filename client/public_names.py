@@ -47,6 +47,13 @@ SHARED: Final = {
     "odradek.client.producing.forwarding": ("Origin", "origin_of"),
     "odradek.client.producing.prepared": ("Completion", "PreparedTransaction"),
     "odradek.client.serialization": ("PoisonRecord", "SerializationContext"),
+    "odradek.client.statistics": (
+        "ConnectionStatistics",
+        "ConsumerStatistics",
+        "LatencyStatistics",
+        "PartitionStatistics",
+        "ProducerStatistics",
+    ),
     "odradek.client.types": (
         "BrokerDescription",
         "ClusterDescription",

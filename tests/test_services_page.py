@@ -7,12 +7,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from odradek.broker.testing import run_broker
+from odradek.client import (
+    ConsumerStatistics,
+    LatencyStatistics,
+    PartitionStatistics,
+    ProducerStatistics,
+)
 from odradek.client.blocking import Consumer
 from tests.fakes.web import FastAPI, HTTPException, as_fastapi
 
@@ -108,3 +115,14 @@ def test_the_samples_under_trio_run(address: str) -> None:
 def test_the_pool_of_the_page_serves_its_requests(address: str) -> None:
     (sample,) = samples("Several transactions at once")
     assert run(sample, address).count("201 created") == 10
+
+
+def test_the_statistics_of_the_page_are_counted_and_named(address: str) -> None:
+    (sample,) = samples("Statistics")
+    assert run(sample, address) == "1\n"
+    named = set(
+        re.findall(r"`([a-z0-9_]+)`", PAGE.partition("## Statistics")[2].partition("\n## ")[0])
+    )
+    for kind in (ProducerStatistics, ConsumerStatistics, PartitionStatistics, LatencyStatistics):
+        own = {each.name for each in fields(kind)} - {"client_id", "transactional_id", "group_id"}
+        assert own - {"time_ms"} <= named, kind

@@ -53,7 +53,7 @@ LEVELS = {
     "client": (
         {"errors", "green", "journal", "network", "options", "public_names", "wording"},
         {"types", "tls"},
-        {"arguments", "sasl", "serialization"},
+        {"arguments", "sasl", "serialization", "statistics"},
         {"security_options"},
         {"config"},
         {"cluster", "security_settings"},
@@ -93,7 +93,7 @@ LEVEL = {
 PURE = {
     "protocol": ("",),
     "client": (
-        *("arguments", "errors", "options", "types", "wording"),
+        *("arguments", "errors", "options", "statistics", "types", "wording"),
         *("cluster/metadata", "cluster/strangers", "cluster/topic_ids"),
         *("administration/descriptions", "administration/pin_words"),
         *(

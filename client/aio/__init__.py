@@ -72,6 +72,13 @@ if TYPE_CHECKING:
     from odradek.client.producing.forwarding import Origin, origin_of
     from odradek.client.producing.prepared import Completion, PreparedTransaction
     from odradek.client.serialization import PoisonRecord, SerializationContext
+    from odradek.client.statistics import (
+        ConnectionStatistics,
+        ConsumerStatistics,
+        LatencyStatistics,
+        PartitionStatistics,
+        ProducerStatistics,
+    )
     from odradek.client.types import (
         BrokerDescription,
         ClusterDescription,
@@ -108,8 +115,10 @@ __all__ = [
     "ClusterDescription",
     "Completion",
     "ConfigEntry",
+    "ConnectionStatistics",
     "Consumer",
     "ConsumerRecord",
+    "ConsumerStatistics",
     "Delivery",
     "DetachedTransaction",
     "Disconnected",
@@ -124,6 +133,7 @@ __all__ = [
     "GroupMetadata",
     "HangingTransaction",
     "Header",
+    "LatencyStatistics",
     "LogDirectory",
     "NewTopic",
     "OAuthToken",
@@ -136,12 +146,14 @@ __all__ = [
     "PartitionDescription",
     "PartitionMove",
     "PartitionProducers",
+    "PartitionStatistics",
     "Pin",
     "PoisonRecord",
     "PreparedTransaction",
     "Producer",
     "ProducerDescription",
     "ProducerIdAndEpoch",
+    "ProducerStatistics",
     "Quotas",
     "Rebalanced",
     "RecordMetadata",

@@ -19,6 +19,7 @@ from odradek.client.errors import Closed
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.grouping.topics import checked
 from odradek.client.serialization import Deserializer, OnError
+from odradek.client.statistics import ConsumerStatistics
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
@@ -38,6 +39,7 @@ class _Loan:
 
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     """The offsets at which to read on if they do not arrive."""
+    record_count: int = 0
     has_turn: bool = False
     has_arrived: bool = False
     is_over: bool = False
@@ -65,6 +67,10 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         on_error: OnError | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
+        self._caller = Caller()
+        on_statistics = options.get("on_statistics")
+        if on_statistics is not None:
+            options["on_statistics"] = self._caller.reporter(on_statistics)
         self._behind = BlockingConsumer(
             bootstrap,
             key_deserializer=key_deserializer,
@@ -73,7 +79,6 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
             **options,
         )
         self._hosted = self._behind._hosted
-        self._caller = Caller()
         self._turn = trio.Semaphore(1, max_value=1)
         """Of the tasks that read at the same time, only one takes records."""
 
@@ -211,6 +216,10 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         """Return how many offsets the positions are behind the ends; see `odradek.client`."""
         return self._open.lags()
 
+    def statistics(self) -> ConsumerStatistics:
+        """Return what was counted since the consumer was opened, and where it is now."""
+        return self._open.statistics()
+
     # Reading
 
     async def poll(
@@ -290,6 +299,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         for batch in reversed(batches):
             name = TopicPartition(batch.topic, batch.partition)
             loan.begins[name] = before.get(name, batch.header.base_offset)
+            loan.record_count += batch.header.record_count
         if loan.is_over:
             self._take_back(loan)
         return batches
@@ -308,6 +318,7 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         for partition, offset in loan.begins.items():
             if partition in assigned:  # a rebalance may have been faster
                 consumer.seek(partition, offset)
+        consumer._reader.note_given_back(loan.record_count)
 
     def __aiter__(self) -> Self:
         """Yield records without end. `position` and `commit` follow the records that were yielded.

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, TypeVarTuple
 import trio
 
 from odradek.client.blocking.loop import INTERRUPTED_GRACE_S, Loop
+from odradek.client.cluster.counting import call_reporter
 from odradek.client.errors import Closed
 from odradek.client.journal import LOGGER
 from odradek.client.producing.outcomes import call_back
@@ -217,6 +218,15 @@ class Caller:
         if outbox is None or outbox.event_loop is not running:
             outbox = self._outbox = Outbox(running)
         return outbox
+
+    def reporter(self, report: Callable[[T], object]) -> Callable[[T], object]:
+        """Return a function for trio's thread that calls `report` in the last event loop's."""
+
+        def post(statistics: T) -> None:
+            if self._outbox is not None:  # a loop that is closed wants no reports
+                self._outbox.post(call_reporter, report, statistics)
+
+        return post
 
     async def call(self, loop: Loop, task: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """Run `await task(*args)` in trio's thread, and return its result.

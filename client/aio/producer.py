@@ -31,6 +31,7 @@ from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import Producer as TrioProducer
 from odradek.client.producing.record_checks import RECORD_OVERHEAD_BYTES
 from odradek.client.serialization import Serializer
+from odradek.client.statistics import ProducerStatistics
 from odradek.client.types import (
     Header,
     Key,
@@ -64,11 +65,13 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
         **options: Unpack[ProducerOptions],
     ) -> None:
         config = read_options(ProducerConfig, type(self).__name__, options)
+        self._caller = Caller()
+        if config.on_statistics is not None:
+            options["on_statistics"] = self._caller.reporter(config.on_statistics)
         self._behind = BlockingProducer(
             bootstrap, key_serializer=key_serializer, value_serializer=value_serializer, **options
         )
         self._hosted = self._behind._hosted
-        self._caller = Caller()
         self._queued_bytes_max = min(config.buffer_bytes, QUEUED_BYTES_MAX)
         self._unconfirmed_bytes = 0
         """The bytes of records that were queued since the queue was last seen empty."""
@@ -266,6 +269,14 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
     def transaction_version(self) -> int:
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         return self._behind.transaction_version
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what was counted since the producer was opened, and what it holds now.
+
+        Raises `Closed` before it is opened.
+        """
+        loop = self._hosted.entered
+        return loop.call_nowait(self._hosted.resource.statistics)
 
     async def _wait_told(self, delivery: Delivery) -> None:
         """Wait until trio's thread has told that the delivery is done."""

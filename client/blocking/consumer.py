@@ -23,6 +23,7 @@ from odradek.client.errors import Closed, Refused
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.grouping.topics import checked
 from odradek.client.serialization import Deserializer, OnError
+from odradek.client.statistics import ConsumerStatistics
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
@@ -56,11 +57,16 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
             ConsumerConfig, type(self).__name__, options
         )  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
+        run = RecordRun(Deserializers(key_deserializer, value_deserializer, on_error))
+        self._run: RecordRun[Key, Value] = run
+
+        def make() -> AsyncConsumer:
+            made: AsyncConsumer = AsyncConsumer(bootstrap, **options)
+            made._run_outside = run
+            return made
+
         # Dropped as after an exception: the records that it has taken may not be processed.
-        self._hosted = Hosted(
-            lambda: AsyncConsumer(bootstrap, **options), dropped=Closed("it was dropped")
-        )
-        self._run = RecordRun(Deserializers(key_deserializer, value_deserializer, on_error))
+        self._hosted = Hosted(make, dropped=Closed("it was dropped"))
         self._use = OneThread()
 
     __init__.__doc__ = AsyncConsumer.__init__.__doc__
@@ -242,12 +248,17 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         ahead = self._async.positions()
         return {name: lag + ahead[name] - now[name] for name, lag in self._async.lags().items()}
 
+    def statistics(self) -> ConsumerStatistics:
+        """Return what was counted since the consumer was opened, and where it is now."""
+        return self._do(self._async.statistics)
+
     def _give_back_run(self) -> None:
         """Return the records that an iteration did not yield. They are read again."""
 
         def give_back() -> None:
+            count = self._run.waiting_count
             if waiting := self._run.drop():
-                self._async._return_to(waiting)
+                self._async._return_to(waiting, count)
 
         self._do(give_back)
 

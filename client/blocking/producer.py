@@ -30,6 +30,7 @@ from odradek.client.producing.producer import FLUSH_GRACE_S, NO_TRANSACTIONS
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.serializing import Serializers, awaited
 from odradek.client.serialization import Serializer
+from odradek.client.statistics import ProducerStatistics
 from odradek.client.types import (
     Header,
     Key,
@@ -73,14 +74,21 @@ class Producer(Blocking[AsyncProducer], ForwardsAtOnce[Key, Value]):
             ProducerConfig, type(self).__name__, options
         )  # raises here for a wrong option, not at the first use
         parse_bootstrap(bootstrap)
-        self._hosted = Hosted(lambda: AsyncProducer(bootstrap, **options))
+        queue: deque[Queued] = deque()
+        self._queue = queue
+
+        def make() -> AsyncProducer:
+            made: AsyncProducer = AsyncProducer(bootstrap, **options)
+            made._queue_outside = queue
+            return made
+
+        self._hosted = Hosted(make)
         self._serializers = Serializers(key_serializer, value_serializer)
         self._config = config
         self._max_block = config.max_block_ms / 1000
         self._loop: Loop | None = None
         self._current_time: Callable[[], float] = float
         """The clock of the loop, once the loop has started."""
-        self._queue: deque[Queued] = deque()
         self._is_awake = False
         self._is_drained = False
         """The producer was closed, and no record is handed over any more."""
@@ -346,6 +354,10 @@ class Producer(Blocking[AsyncProducer], ForwardsAtOnce[Key, Value]):
         """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
         inner = self._hosted.opened
         return 1 if inner is None else inner.transaction_version
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what was counted since the producer was opened, and what it holds now."""
+        return self._hosted.loop.call_nowait(self._async.statistics)
 
     # In the loop's thread
 

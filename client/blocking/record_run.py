@@ -24,6 +24,11 @@ class RecordRun(Generic[Key, Value]):
         """True if no record waits."""
         return self.index >= len(self.records)
 
+    @property
+    def waiting_count(self) -> int:
+        """The number of records that wait."""
+        return max(len(self.records) - self.index, 0)
+
     async def keep(self, take: Callable[[], Awaitable[list[ConsumerRecord]]]) -> None:
         """Take records, and keep them until they are returned. Called in the loop's thread.
 

@@ -20,6 +20,7 @@ from odradek.client.config import ClientConfig, parse_bootstrap
 from odradek.client.errors import Disconnected, OdradekError, Retriable, TimedOut
 from odradek.client.journal import Journal
 from odradek.client.network import Stream, TcpStream
+from odradek.client.statistics import ConnectionStatistics
 
 if TYPE_CHECKING:
     from odradek.client.cluster.authentication import Authenticator
@@ -43,6 +44,15 @@ class _Link:
         self.attempt: trio.Event | None = None
         self.attempted_since = 0.0
         self.error: OdradekError | None = None
+        self.opened = 0
+        """How often a connection was opened."""
+
+    @property
+    def state(self) -> str:
+        """The state of `ConnectionStatistics`."""
+        if self.open_connection is not None:
+            return "silent" if self.is_silent else "open"
+        return "closed" if self.attempt is None else "connecting"
 
     @property
     def open_connection(self) -> BrokerConnection | None:
@@ -276,6 +286,7 @@ class Connections:
                     self._was_reached = True
                     if link.attempt is attempt:
                         link.connection, link.error = connection, None
+                        link.opened += 1
                         self._journal.note_connected(connection.peer)
                     else:
                         connection.close()  # the attempt was given up
@@ -332,6 +343,20 @@ class Connections:
 
         assert isinstance(stream, TcpStream), stream  # `ClientConfig` refuses TLS with another one
         return await with_tls(stream, self._tls, host)
+
+    def statistics(self) -> tuple[ConnectionStatistics, ...]:
+        """Return what is known of each connection."""
+        return tuple(
+            ConnectionStatistics(
+                node_id=node_id,
+                address=f"{link.address[0]}:{link.address[1]}",
+                purpose=purpose,
+                state=link.state,
+                in_flight=0 if (opened := link.open_connection) is None else opened.in_flight,
+                opened=link.opened,
+            )
+            for (node_id, purpose), link in sorted(self._links.items())
+        )
 
     def silent(self) -> set[Address]:
         """Return the addresses of brokers that keep a request waiting for long."""

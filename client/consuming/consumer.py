@@ -14,6 +14,7 @@ import trio
 
 from odradek.client.arguments import all_named, in_ms
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.counting import start_reports
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.offsets import with_metadata
 from odradek.client.cluster.served import Served
@@ -124,6 +125,8 @@ class Consumer(Served, Places[Key, Value]):
           batch that is left out (a marker, an aborted transaction) is always checked.
         - `offload`: an async function that runs slow functions, such as decompressing a batch of
           more than 1 MiB; by default in a thread.
+        - `on_statistics` (None): a quick function that gets `ConsumerStatistics` at an interval.
+        - `statistics_interval_ms` (10_000): that interval.
 
         These options of every client are described by `Admin`: `client_id`, `request_timeout_ms`,
         `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`, `max_block_ms`,
@@ -155,6 +158,8 @@ class Consumer(Served, Places[Key, Value]):
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
+        report, interval_ms = self._config.on_statistics, self._config.statistics_interval_ms
+        start_reports(self._cluster.tasks, report, interval_ms, self.statistics)
         return self
 
     async def __aexit__(
@@ -227,6 +232,7 @@ class Consumer(Served, Places[Key, Value]):
             assign=self._read,
             positions=self._storable,
             wake=self._fetcher.wake_readers,
+            taken=self._fetcher.counters.note_rebalanced,
         )
         self._membership.liveness.progress = self._progress
 
@@ -373,7 +379,8 @@ class Consumer(Served, Places[Key, Value]):
         if self._membership is None and not self._assigned:
             raise Refused("no partition is assigned: call subscribe or assign first")
         limit_s = float("inf") if timeout_ms is None else timeout_ms / 1000
-        deadline = trio.current_time() + limit_s
+        self._fetcher.counters.polled_at = now = trio.current_time()
+        deadline = now + limit_s
         membership = self._membership
         with nullcontext() if membership is None else membership.polling():
             while True:

@@ -29,6 +29,7 @@ from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.cluster.offsets import ISOLATION, list_offsets
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
+from odradek.client.consuming.consumer_counters import ConsumerCounters
 from odradek.client.consuming.fetch_session import ConsumerFetchSession, FetchedPlace
 from odradek.client.consuming.pin_watch import PinWatch
 from odradek.client.errors import (
@@ -73,6 +74,7 @@ class Fetcher:
         self._resolving = trio.Lock()
         self._backoff = Backoff(config)
         self._pins = PinWatch(cluster)
+        self.counters = ConsumerCounters()
         self.answered_at = float("-inf")
         """The time of the last answer to a fetch that was not a retriable error."""
 
@@ -339,8 +341,10 @@ class Fetcher:
         try:
             with scope:
                 asked = [(each, each.topic_id, each.fetch_offset) for each in readers]
-                soon = trio.current_time() + self._config.fetch_max_wait_ms / 2000
+                since = trio.current_time()
+                soon = since + self._config.fetch_max_wait_ms / 2000
                 answer = await self._ask(node_id, readers)
+                self.counters.note_fetched(since, trio.current_time())
                 self._take(answer, asked)
                 if any(partition.fetch_offset != offset for partition, _, offset in asked):
                     self._backoff.count = 0
@@ -351,10 +355,12 @@ class Fetcher:
             if scope.cancelled_caught:
                 self._cluster.connections.drop(node_id, PURPOSE)
         except Retriable as error:
+            self.counters.errors.note(error)
             self._cluster.last_trouble = error
             self._cluster.metadata.forget_age()
             await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
+            self.counters.errors.note(error)
             self._fail_all(readers, error)
         finally:
             del self._under_way[node_id]
@@ -424,6 +430,7 @@ class Fetcher:
         records = data.records
         if not records:
             return
+        self.counters.bytes_fetched += len(records)
         aborted = (data.aborted_transactions or ()) if self._is_committed_only else ()
         try:
             fetched = partition.to_fetched(records, aborted)
@@ -450,6 +457,7 @@ class Fetcher:
 
     def _take_error(self, partition: AssignedPartition, code: ErrorCode) -> None:
         doing = f"reading {partition.name} at offset {partition.fetch_offset}"
+        self.counters.errors.note(error_for(code, doing))
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(partition, doing)
         elif is_retriable(code):

@@ -1,7 +1,7 @@
 """The positions of a consumer: where it reads its partitions, and where they begin and end."""
 
 from collections.abc import Iterable, Mapping
-from typing import Generic
+from typing import Generic, Protocol
 
 import trio
 
@@ -17,6 +17,7 @@ from odradek.client.consuming.fetcher import Fetcher
 from odradek.client.consuming.reader import Reader
 from odradek.client.consuming.spool import Spool
 from odradek.client.errors import Refused
+from odradek.client.statistics import ConsumerStatistics, PartitionStatistics
 from odradek.client.types import (
     EARLIEST,
     LATEST,
@@ -33,6 +34,15 @@ Unread = Mapping[TopicPartition, ConsumerRecord]
 """The first record of each partition that was taken, and that the program has not got."""
 
 
+class RunOutside(Protocol):
+    """Records that were taken for another thread, which has not got all of them yet."""
+
+    @property
+    def waiting_count(self) -> int: ...
+
+    def first_waiting(self) -> Unread: ...
+
+
 @ends_where_it_waits
 class Places(Generic[Key, Value]):
     """The part of a consumer that is about places in partitions; `Consumer` adds the rest."""
@@ -42,6 +52,8 @@ class Places(Generic[Key, Value]):
     _fetcher: Fetcher
     _reader: Reader[Key, Value]
     _spool: Spool
+    _run_outside: RunOutside | None = None
+    """What a blocking or asyncio program has taken, and returned to itself only in part."""
 
     def __repr__(self) -> str:
         assigned = list(self._assigned.values())
@@ -159,9 +171,10 @@ class Places(Generic[Key, Value]):
             if partition.is_placed
         }
 
-    def _return_to(self, unread: Unread) -> None:
-        """Return these records and later ones of their partitions again."""
+    def _return_to(self, unread: Unread, count: int) -> None:
+        """Return these records and later ones of their partitions, `count` in all, again."""
         self._reader.drop_run()
+        self._reader.note_given_back(count)
         for name, record in unread.items():
             self._get(name).go_back(record)
         self._fetcher.take_back()
@@ -182,6 +195,38 @@ class Places(Generic[Key, Value]):
             if position is not None and end >= 0:
                 found[name] = max(end - position, 0)
         return found
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return what was counted since the consumer was opened, and where it is now."""
+        config, counters, run = self._config, self._fetcher.counters, self._run_outside
+        unread = {} if run is None else run.first_waiting()
+        waiting = 0 if run is None else run.waiting_count
+        positions, ahead, lags = self._positions_before(unread), self.positions(), self.lags()
+        polled_at = counters.polled_at
+        return ConsumerStatistics(
+            client_id=config.client_id,
+            group_id=config.group_id,
+            time_ms=config.wall_ms(),
+            records=self._reader.passed_count - waiting,
+            bytes_fetched=counters.bytes_fetched,
+            fetches=counters.fetches,
+            fetch=counters.latencies.statistics(),
+            errors=dict(counters.errors),
+            partitions={
+                name: PartitionStatistics(
+                    position=positions.get(name),
+                    lag=lags[name] + ahead[name] - positions[name] if name in lags else None,
+                    bytes_waiting=partition.unread_bytes,
+                    is_paused=partition.is_paused,
+                )
+                for name, partition in self._assigned.items()
+            },
+            rebalances=counters.rebalances,
+            last_poll_age_ms=(
+                None if polled_at is None else int((trio.current_time() - polled_at) * 1000)
+            ),
+            connections=self._cluster.connections.statistics(),
+        )
 
     def _get(self, partition: tuple[str, int]) -> AssignedPartition:
         name = named(partition)

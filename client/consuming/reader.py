@@ -34,6 +34,17 @@ class Reader(Generic[Key, Value]):
         self._run: list[ConsumerRecord] = []
         self._run_index = 0
         self._run_of: AssignedPartition | None = None
+        self._passed = 0
+        """The records that were returned or skipped, but for those of the run."""
+
+    @property
+    def passed_count(self) -> int:
+        """The number of records that were returned, or that `on_error` has skipped."""
+        return self._passed + self._run_index
+
+    def note_given_back(self, count: int) -> None:
+        """Note that the program has not got so many records: they are returned again."""
+        self._passed -= count
 
     def on_assigned(self) -> None:
         """Take over the fetcher's new assignment."""
@@ -136,6 +147,7 @@ class Reader(Generic[Key, Value]):
         finally:
             if used < len(records):
                 fetched.put_back(records[used:])
+            self._passed += used
             if used:
                 partition.note_passed(records[used - 1])
         if records and not used:
@@ -177,6 +189,7 @@ class Reader(Generic[Key, Value]):
                 if batch is not None:
                     partition.note_passed_batch(batch.header.next_offset)
                     taken.append(batch)
+                    self._passed += batch.header.record_count
                     size_bytes += len(batch.data)
                 partition.skip_read()
                 if batch is None:
@@ -237,6 +250,7 @@ class Reader(Generic[Key, Value]):
         partition, is_left = self._run_of, self.has_run
         if only_paused and (partition is None or not partition.is_paused):
             return
+        self._passed += self._run_index
         self._run, self._run_index, self._run_of = [], 0, None
         if partition is not None and is_left and partition.is_placed:
             partition.go_back()

@@ -8,6 +8,7 @@ import trio
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.producing.batches import PartitionQueue, ProducerBatch
 from odradek.client.producing.outcomes import Failures
+from odradek.client.producing.producer_counters import ProducerCounters
 from odradek.client.types import Header, TopicPartition
 from odradek.protocol.batch import HEADER_BYTES, MAGIC, crc_is_good, read_header, set_base_offset
 from odradek.protocol.errors import ProtocolError
@@ -31,6 +32,7 @@ class Accumulator:
         self._woken = trio.Event()
         self._flushes = 0
         self.failures = Failures()
+        self.counters = ProducerCounters()
 
     @property
     def has_room(self) -> bool:
@@ -103,12 +105,23 @@ class Accumulator:
         """Set the outcome of a batch, and free its memory."""
         self.buffered_bytes -= batch.reserved_bytes
         del self.incomplete[batch]
+        self._count(batch, error)
         try:
             batch.settle(error)
         finally:
             if error is not None:
                 self.failures.add(batch)
             self._notify_changed()
+
+    def _count(self, batch: ProducerBatch, error: OdradekError | None) -> None:
+        counters = self.counters
+        if error is not None:
+            counters.records_failed += batch.count
+            return
+        counters.records_sent += batch.count
+        counters.batches_sent += 1
+        counters.bytes_sent += len(batch.encoded or b"")
+        counters.deliveries.note(batch.opened_at, trio.current_time())
 
     def note_answered(self, batch: ProducerBatch) -> None:
         """Take a batch out of those in flight."""

@@ -13,6 +13,7 @@ import trio
 
 from odradek.client.arguments import in_ms, named
 from odradek.client.cluster.cluster import Cluster
+from odradek.client.cluster.counting import start_reports
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.cluster.served import Served
 from odradek.client.config import ProducerConfig, ProducerOptions, read_options
@@ -26,6 +27,7 @@ from odradek.client.producing.open_transaction import OpenTransaction
 from odradek.client.producing.outcomes import Unread, call_back, known_error
 from odradek.client.producing.partitioner import RecordPartitioner
 from odradek.client.producing.prepared import Completion, PreparedTransaction
+from odradek.client.producing.producer_view import ProducerView
 from odradek.client.producing.record_checks import (
     RECORD_OVERHEAD_BYTES,
     TIMESTAMP_MAX_MS,
@@ -61,7 +63,7 @@ FLUSH_GRACE_S: Final = 5.0
 
 # Ctrl-C is raised before a record is taken, or afterwards.
 @ends_where_it_waits
-class Producer(Served, Forwards[Key, Value]):
+class Producer(Served, ProducerView, Forwards[Key, Value]):
     """A producer of records. By default it is idempotent: a retry never stores a record twice.
 
         async with Producer("127.0.0.1:9092") as producer:
@@ -118,6 +120,8 @@ class Producer(Served, Forwards[Key, Value]):
           prepared; `complete` ends it.
         - `partitioner` (None): a function of topic, key and number of partitions that returns the
           partition of a record without one; None: by the key's murmur2 hash, as in the Java client.
+        - `on_statistics` (None): a quick function that gets `ProducerStatistics` at an interval.
+        - `statistics_interval_ms` (10_000): that interval.
 
         These options of every client are described by `Admin`: `client_id`, `request_timeout_ms`,
         `retry_backoff_ms`, `retry_backoff_max_ms`, `metadata_max_age_ms`, `max_block_ms`,
@@ -136,7 +140,7 @@ class Producer(Served, Forwards[Key, Value]):
         self._room = Room(self._cluster, self._accumulator, config.max_block_ms)
         self._wall_ms = config.wall_ms
         self._yield_after_bytes = 0
-        self._transactions: TransactionalSession | None = None
+        self._transactions = None
         session: ProducerSession
         if config.transactional_id is not None:
             session = self._transactions = TransactionalSession(
@@ -147,14 +151,11 @@ class Producer(Served, Forwards[Key, Value]):
         self._session = session
         self._sender = Sender(self._cluster, config, self._accumulator, session)
 
-    def __repr__(self) -> str:
-        name = f" {self.transactional_id!r}" if self.transactional_id else ""
-        waiting = self._accumulator.buffered_bytes
-        return f"<Producer{name}: id {self.producer_id}, {waiting} bytes to be acknowledged>"
-
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
         self._cluster.tasks.spawn(self._sender.run)
+        report, interval_ms = self._config.on_statistics, self._config.statistics_interval_ms
+        start_reports(self._cluster.tasks, report, interval_ms, self.statistics)
         if self._transactions is not None:
             try:
                 await self._transactions.initialise()
@@ -220,31 +221,6 @@ class Producer(Served, Forwards[Key, Value]):
     def _as_last(self) -> LastProducer:
         assert self._transactions is not None
         return self._transactions.as_last()
-
-    @property
-    def unacknowledged(self) -> int:
-        """The number of records without an outcome yet."""
-        return sum(batch.count for batch in list(self._accumulator.incomplete))
-
-    @property
-    def transactional_id(self) -> str | None:
-        """The name under which this producer has transactions; None without transactions."""
-        return self._config.transactional_id
-
-    @property
-    def producer_id(self) -> int:
-        """The id that a broker gave this producer; -1 as long as none was needed."""
-        return self._session.identity.producer_id
-
-    @property
-    def producer_epoch(self) -> int:
-        """The epoch of the producer id; -1 as long as no id was needed."""
-        return self._session.identity.epoch
-
-    @property
-    def transaction_version(self) -> int:
-        """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
-        return self._transactions.transaction_version if self._transactions is not None else 1
 
     def transaction(self, *, wait_ms: float = 0) -> Transaction[Key, Value]:
         """Return a transaction, to use with `async with`.

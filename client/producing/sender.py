@@ -57,6 +57,7 @@ class Sender:
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator
+        self._counters = accumulator.counters
         self._acks = config.acks_number
         self._codec = CODECS[config.compression]
         self._linger = config.linger_ms / 1000
@@ -201,19 +202,23 @@ class Sender:
         api = PRODUCE_BATCHES
         try:
             version = connection.version_of(api, self._session.produce_at_most)
-            answered = partial(self._on_answered, batches)
+            answered = partial(self._on_answered, batches, trio.current_time())
             connection.post(api, version, request, answered, is_answered=self._acks != 0)
         except OdradekError as error:
-            self._on_answered(batches, None, error)
+            self._on_answered(batches, None, None, error)
 
     # Answers
 
     def _on_answered(
         self,
         batches: list[ProducerBatch],
+        since: float | None,
         results: Results | None,
         error: OdradekError | None,
     ) -> None:
+        """Handle the answer to a request, or its error. It was sent at `since`, if it was."""
+        if since is not None and results is not None:
+            self._counters.requests.note(since, trio.current_time())
         for batch in batches:
             queue = batch.queue
             self._accumulator.note_answered(batch)
@@ -270,6 +275,7 @@ class Sender:
 
     def _attempt_failed(self, batch: ProducerBatch, error: OdradekError) -> None:
         """Send the batch again, or give it up, as the session decides."""
+        self._counters.errors.note(error)
         final = self._session.on_refused(batch, error)
         if final is None:
             self._try_again(batch, error)
@@ -285,6 +291,7 @@ class Sender:
             self._give_up(batch, self._too_late(batch, error))
         else:
             queue.put_back(batch)
+            self._counters.retries += 1
             name = batch.queue.name
             self._cluster.journal.retrying(f"writing to {name}", batch.opened_at, error)
             pause = Backoff(self._config, queue.attempts).next_seconds(error.code)
