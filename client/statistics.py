@@ -1,4 +1,4 @@
-"""What a producer or a consumer has counted: `producer.statistics()`, `consumer.statistics()`.
+"""Statistics of producers and consumers: `producer.statistics()`, `consumer.statistics()`.
 
 Numbers that count events go on from the opening of the client; a program that wants rates takes the
 difference of two of them. Others say what is so now. Times are milliseconds, sizes bytes.
@@ -42,7 +42,7 @@ class ConnectionStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerStatistics:
-    """What a producer has counted, and what it holds now."""
+    """The counters of a producer, and its state now."""
 
     client_id: str
     transactional_id: str | None
@@ -86,7 +86,7 @@ class PartitionStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """What a consumer has counted, and where it is now."""
+    """The counters of a consumer, and its state now."""
 
     client_id: str
     group_id: str | None

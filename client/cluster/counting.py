@@ -46,7 +46,7 @@ def _quantile(ordered: list[float], part: float) -> float | None:
 
 
 class ErrorCounts(dict[str, int]):
-    """How often each error came, by the name of its code, or of the exception without a code."""
+    """Numbers of errors by the name of the code, or of the exception if it has no code."""
 
     def note(self, error: OdradekError) -> None:
         name = type(error).__name__ if error.code is None else error.code.name

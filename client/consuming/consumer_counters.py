@@ -4,7 +4,7 @@ from odradek.client.cluster.counting import ErrorCounts, Latencies
 
 
 class ConsumerCounters:
-    """What `ConsumerStatistics` has, as it is counted."""
+    """The counted part of `ConsumerStatistics`."""
 
     def __init__(self) -> None:
         self.bytes_fetched = 0

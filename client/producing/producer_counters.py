@@ -4,7 +4,7 @@ from odradek.client.cluster.counting import ErrorCounts, Latencies
 
 
 class ProducerCounters:
-    """What `ProducerStatistics` has, as it is counted."""
+    """The counted part of `ProducerStatistics`."""
 
     def __init__(self) -> None:
         self.records_sent = 0

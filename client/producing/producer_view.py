@@ -1,4 +1,4 @@
-"""What a producer shows of itself: who it is, and what it has counted."""
+"""The identity of a producer and its statistics: what it shows of itself."""
 
 from collections.abc import Sized
 
