@@ -36,6 +36,7 @@ ELSEWHERE: Final = {
     "bench": ("odradek.client.cli.bench", "bench"),
     "spark": ("odradek.client.cli.spark", "spark"),
     "txn": ("odradek.client.cli.transactions", "txn"),
+    "web": ("odradek.client.web.command", "web"),
     "user": ("odradek.broker.commands.user", "user"),
     "security": ("odradek.broker.commands.security", "security"),
     "log": ("odradek.broker.inspect.log_command", "log"),

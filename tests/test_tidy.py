@@ -64,6 +64,7 @@ LEVELS = {
         {"aio"},
         {"postgres", "schemas", "spark"},
         {"cli"},
+        {"web"},
         {"__init__"},
     ),
     "broker": (
@@ -105,6 +106,7 @@ PURE = {
         *("grouping/assignors", "grouping/state", "grouping/sticky", "grouping/subscriptions"),
         *("grouping/topics",),
         *("cli/tables", "cli/txn_events", "cli/txn_picture", "cli/words"),
+        *("web/board", "web/guard", "web/lanes"),
         *("serialization", "schemas/avro_text", "schemas/registered", "schemas/subjects"),
         "schemas/wire",
         *("spark/batch_decoder", "spark/batch_encoder", "spark/columns", "spark/messages"),
@@ -165,7 +167,7 @@ ADDRESSES = {
         *("broker/environment/env.py", "broker/environment/tls_connection.py"),
         "broker/environment/encrypted_socket.py",
         *("broker/tls/", "client/tls/", "client/sasl/token_endpoint.py"),
-        "client/security_options.py",
+        *("client/security_options.py", "client/web/entrance.py"),
     ),
     "psycopg": ("client/postgres/",),
     **dict.fromkeys(("pyspark", "pyarrow", "numpy"), ("client/spark/",)),
@@ -207,7 +209,7 @@ OUTSIDE_ALLOWED = (
         "client/security_settings.py",
         "client/postgres/",
         "client/consuming/spool.py",
-        "client/green.py",
+        *("client/green.py", "client/web/command.py", "client/web/entrance.py"),
     ),
 )
 

@@ -68,8 +68,30 @@ def _waiting(records: Mapping[TopicPartition, int], behind: str, bootstrap: str)
 
 def who_pins_command(topic: str, bootstrap: str) -> str:
     """Return the command that shows what holds the readers of a topic back."""
-    where = [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
-    return shlex.join(["odradek", "txn", "who-pins", topic, *where])
+    return shlex.join(["odradek", "txn", "who-pins", topic, *_where(bootstrap)])
+
+
+def end_command(pin: Pin, bootstrap: str) -> str | None:
+    """Return the command that ends a transaction.
+
+    None if it is decided and only lacks its markers, or if its id is not shown to this client.
+    """
+    if pin.is_hanging:
+        return abort_marker_command(pin.partition, pin.start_offset, bootstrap)
+    if pin.transactional_id is None or pin.state in DECIDED:
+        return None
+    return shlex.join(["odradek", "txn", "abort", *_where(bootstrap), "--", pin.transactional_id])
+
+
+def abort_marker_command(partition: TopicPartition, start_offset: int, bootstrap: str) -> str:
+    """Return the command that ends a hanging transaction in one partition."""
+    topic, number = partition
+    place = ["--topic", topic, "--partition", str(number), "--start-offset", str(start_offset)]
+    return shlex.join(["odradek", "txn", "abort", *_where(bootstrap), *place])
+
+
+def _where(bootstrap: str) -> list[str]:
+    return [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
 
 
 def _whose(pin: Pin) -> str:

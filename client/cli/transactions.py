@@ -4,7 +4,6 @@ It works on any broker that has KIP-664. The client and the cause of a fencing a
 Odradek, which returns them.
 """
 
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 import click
 
 from odradek.client.administration.descriptions import OPEN_STATES
-from odradek.client.administration.pin_words import pin_line
+from odradek.client.administration.pin_words import abort_marker_command, pin_line
 from odradek.client.administration.transactions import MAX_TIMEOUT_MS
 from odradek.client.blocking import (
     Admin,
@@ -38,7 +37,6 @@ from odradek.client.cli.txn_abort import abort
 from odradek.client.cli.txn_groups import groups
 from odradek.client.cli.txn_watch import watch
 from odradek.client.cli.waiting import pin_facts
-from odradek.client.types import DEFAULT_BOOTSTRAP
 from odradek.protocol.state_topics import tag_of
 from odradek.protocol.text import printable
 
@@ -332,7 +330,7 @@ def hanging(
     with Admin(bootstrap, **limits(timeout_s)) as admin:
         found = admin.find_hanging(*topics, max_timeout_ms=round(max_timeout_s * 1000))
     for transaction in found:
-        command = abort_command(transaction, bootstrap)
+        command = abort_marker_command(transaction.partition, transaction.start_offset, bootstrap)
         if as_json:
             echo_json(_hanging_facts(transaction) | {"abort_command": command})
         else:
@@ -348,16 +346,6 @@ def hanging_line(found: HangingTransaction) -> str:
         f"{found.partition}: producer id {found.producer_id}, epoch {found.producer_epoch}, open "
         f"from offset {found.start_offset} on, last written {words.span(found.idle_ms)} ago: "
         f"{found.reason}"
-    )
-
-
-def abort_command(found: HangingTransaction, bootstrap: str) -> str:
-    """Return the command that ends a hanging transaction."""
-    where = [] if bootstrap == DEFAULT_BOOTSTRAP else ["--bootstrap", bootstrap]
-    topic, partition = found.partition
-    place = ["--topic", topic, "--partition", str(partition)]
-    return shlex.join(
-        ["odradek", "txn", "abort", *where, *place, "--start-offset", str(found.start_offset)]
     )
 
 

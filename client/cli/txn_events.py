@@ -6,15 +6,24 @@ are counted. Only Odradek returns the cause of a new epoch. With other brokers, 
 concluded from the age of the transaction.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from itertools import islice
 from typing import Final, Protocol
 
-from odradek.client.administration.descriptions import PartitionProducers, TransactionDescription
+from odradek.client.administration.descriptions import (
+    PartitionProducers,
+    TransactionDescription,
+    TransactionListing,
+)
 from odradek.client.cli import words
+from odradek.client.errors import OdradekError, Retriable
 from odradek.client.types import TopicPartition
 from odradek.late import dataclass
 
+DESCRIBED_MAX: Final = 1_000
+"""With more ids, only those are described that were open or whose state has changed."""
+PARTITIONS_MAX: Final = 1_000
 TIMEOUT: Final = "timeout"
 CAUSES: Final = {
     "new instance": ("fenced", "was fenced: a new instance, {who}, started"),
@@ -54,6 +63,57 @@ class Snapshot:
                 if producer.producer_id == found.producer_id and start is not None:
                     places.append((name, start, producer.records_behind))
         return places
+
+
+class Listed:
+    """The states of all ids at one look, and which ids are to be described for it."""
+
+    def __init__(self, listings: Iterable[TransactionListing]) -> None:
+        self._states = {
+            listing.transactional_id: (listing.state, listing.producer_id) for listing in listings
+        }
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def to_describe(self, before: Snapshot | None, listed_before: "Listed | None") -> list[str]:
+        """Return the ids to describe, given the look before this one."""
+        if before is None or listed_before is None or len(self) <= DESCRIBED_MAX:
+            return list(self._states)
+        return [
+            name
+            for name, state in self._states.items()
+            if state != listed_before._states.get(name)
+            or name not in before.transactions
+            or before.transactions[name].is_open
+        ]
+
+    def described(
+        self,
+        answers: Mapping[str, TransactionDescription | OdradekError],
+        before: Snapshot | None,
+    ) -> dict[str, TransactionDescription]:
+        """Return the ids and their descriptions, as before where they were not asked for.
+
+        Ids that have expired meanwhile are left out. Raises `Retriable` if an id was not described.
+        """
+        found = {
+            name: described
+            for name, described in (before.transactions if before else {}).items()
+            if name in self._states and name not in answers
+        }
+        for name, answer in answers.items():
+            if isinstance(answer, TransactionDescription):
+                found[name] = answer
+            elif isinstance(answer, Retriable):
+                raise answer
+        return found
+
+
+def open_places(found: Mapping[str, TransactionDescription]) -> list[TopicPartition]:
+    """Return the partitions of open transactions, not too many."""
+    places = (place for each in found.values() if each.is_open for place in each.partitions)
+    return list(islice(dict.fromkeys(places), PARTITIONS_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +181,7 @@ def _changes(old: TransactionDescription, new: TransactionDescription) -> Iterat
     bumped = new.epoch_bump_cause is not None and new.epoch_bump_ms != old.epoch_bump_ms
     is_same = old.is_open and new.is_open and old.started_ms == new.started_ms
     was_decided = old.state == "PrepareCommit"
-    unseen = 0 if bumped else _unseen(old, new)
+    unseen = 0 if bumped else unseen_count(old, new)
     if new.is_open and not is_same and not bumped and unseen + old.is_open:
         ended = words.counted(unseen + old.is_open, "transaction")
         yield "began", f"ended {ended} and began another{_where(new)}"
@@ -188,7 +248,7 @@ def _is_overdue(old: TransactionDescription, new: TransactionDescription) -> boo
     return old.remaining_ms is not None and old.remaining_ms <= elapsed_ms
 
 
-def _unseen(old: TransactionDescription, new: TransactionDescription) -> int:
+def unseen_count(old: TransactionDescription, new: TransactionDescription) -> int:
     """Return the number of transactions that began and ended unseen, as far as it is known."""
     if old.producer_id != new.producer_id:
         return 0

@@ -24,13 +24,18 @@ from odradek.client.cli.common import (
     limits,
     reports_errors,
 )
-from odradek.client.cli.txn_events import ObservedEvent, Snapshot, Trouble, View, events
+from odradek.client.cli.txn_events import (
+    Listed,
+    ObservedEvent,
+    Snapshot,
+    Trouble,
+    View,
+    events,
+    open_places,
+)
 from odradek.client.config import system_wall_ms
 from odradek.protocol.text import printable
 
-DESCRIBED_MAX: Final = 1_000
-"""With more ids, only those are described that were open or whose state has changed."""
-PARTITIONS_MAX: Final = 1_000
 REMEMBERED: Final = 500
 """The events that are kept for the picture."""
 LOOKS_PER_TIMEOUT: Final = 5
@@ -108,7 +113,7 @@ class TransactionWatch:
         self._view = view
         self._pattern = pattern
         self._snapshot: Snapshot | None = None
-        self._listed: dict[str, object] = {}
+        self._listed: Listed | None = None
         self._trouble: Trouble | None = None
         self._happened: deque[ObservedEvent] = deque(maxlen=REMEMBERED)
 
@@ -141,33 +146,12 @@ class TransactionWatch:
         self._trouble = Trouble(since_ms=since_ms, sentence=str(error))
 
     def _look(self) -> Snapshot:
-        listed = self._admin.list_transactions(pattern=self._pattern)
-        before = self._snapshot.transactions if self._snapshot else {}
-        states = {
-            listing.transactional_id: (listing.state, listing.producer_id) for listing in listed
-        }
-        names = [
-            name
-            for name in states
-            if len(listed) <= DESCRIBED_MAX
-            or name in before
-            or states[name] != self._listed.get(name)
-        ]
-        described = self._admin.describe_transactions(*names)
-        transactions = {}
-        for name, answer in described.items():
-            if isinstance(answer, TransactionDescription):
-                transactions[name] = answer
-            elif isinstance(answer, Retriable):
-                raise answer
-        wanted = [
-            place
-            for transaction in transactions.values()
-            if transaction.is_open
-            for place in transaction.partitions
-        ]
-        producers = self._admin.describe_producers(wanted[:PARTITIONS_MAX])
-        self._listed = dict(states)
+        listed = Listed(self._admin.list_transactions(pattern=self._pattern))
+        names = listed.to_describe(self._snapshot, self._listed)
+        answers = self._admin.describe_transactions(*names)
+        transactions = listed.described(answers, self._snapshot)
+        producers = self._admin.describe_producers(open_places(transactions))
+        self._listed = listed
         return Snapshot(
             at_ms=system_wall_ms(),
             transactions=transactions,

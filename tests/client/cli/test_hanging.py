@@ -7,29 +7,15 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import pytest
 
 from odradek.broker.testing import run_broker
 from odradek.client import Admin, OdradekError, Refused, TopicPartition
 from odradek.client.administration.descriptions import PartitionProducers
-from odradek.client.cluster.cluster import Cluster
-from odradek.client.config import ClientConfig
-from odradek.protocol.apis.produce import (
-    PRODUCE,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
-)
-from odradek.protocol.record import Record, encode_batch
-from tests.client.live import Run, name_of
+from tests.client.hanging import WITHOUT_VERIFICATION, leave_hanging
+from tests.client.live import Run
 from tests.peers.kafka import RealKafka
-
-WITHOUT_VERIFICATION: Final = {"transaction.partition.verification.enable": "false"}
-TV1_PRODUCE: Final = 11
-AGE_MS: Final = 8 * 60_000
-"""The age of the batch, far from every limit here, however long the test takes."""
 
 
 @pytest.fixture(params=["odradek", pytest.param("kafka", marks=pytest.mark.peers)], scope="module")
@@ -43,35 +29,8 @@ def lax(request: pytest.FixtureRequest) -> Iterator[Run]:
             yield Run(broker.address)
 
 
-async def leave_hanging(run: Run) -> tuple[TopicPartition, str]:
-    """A partition with one, and the transactional id that knows nothing of it."""
-    place, name = TopicPartition(name_of("topic"), 0), name_of("id")
-    async with Admin(run.bootstrap) as admin, Cluster(run.bootstrap, ClientConfig()) as cluster:
-        await admin.create_topic(place.topic, partitions=1)
-        outcome = (await admin.fence_producers(name))[name]
-        assert not isinstance(outcome, Exception)
-        records = encode_batch(
-            [Record(key=None, value=b"1", timestamp_ms=ClientConfig().wall_ms() - AGE_MS)],
-            producer_id=outcome.producer_id,
-            producer_epoch=outcome.producer_epoch,
-            base_sequence=0,
-            is_transactional=True,
-        )
-        partition = PartitionProduceData(index=0, records=memoryview(records))
-        request = ProduceRequest(
-            transactional_id=name,
-            acks=-1,
-            timeout_ms=10_000,
-            topic_data=(TopicProduceData(name=place.topic, partition_data=(partition,)),),
-        )
-        (node_id,) = await cluster.leaders([place])
-        answer = await cluster.ask(node_id, PRODUCE, request, at_most=TV1_PRODUCE)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-    return place, name
-
-
 async def test_it_is_found_with_the_command_that_ends_it(lax: Run) -> None:
-    place, name = await leave_hanging(lax)
+    place, name = await leave_hanging(lax.bootstrap)
     topic = ("--topic", place.topic)
     assert lax.said("txn", "hanging", *topic) == "No transaction hangs.\n"  # not for long enough
     said = lax.said("txn", "hanging", *topic, "--max-timeout", "30")
@@ -93,7 +52,7 @@ async def test_it_is_found_with_the_command_that_ends_it(lax: Run) -> None:
 
 
 async def test_all_topics_are_searched_where_none_is_named(lax: Run) -> None:
-    place, _ = await leave_hanging(lax)
+    place, _ = await leave_hanging(lax.bootstrap)
     async with Admin(lax.bootstrap) as admin:
         (found,) = [
             transaction
@@ -130,9 +89,9 @@ class WhileDeleting(Admin):
 async def test_a_topic_that_is_deleted_during_the_search_has_nothing_that_hangs() -> None:
     with run_broker(config=WITHOUT_VERIFICATION) as broker:
         run = Run(broker.address)
-        kept, _ = await leave_hanging(run)
+        kept, _ = await leave_hanging(run.bootstrap)
         for look in (1, 2):
-            deleted, _ = await leave_hanging(run)
+            deleted, _ = await leave_hanging(run.bootstrap)
             async with WhileDeleting(run.bootstrap, deleted.topic, look) as admin:
                 found = await admin.find_hanging(max_timeout_ms=30_000)
                 assert [transaction.partition for transaction in found] == [kept]

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[3]
 WITHOUT = {
     "odradek serve": "it runs until it is stopped; what it prints is its log",
     "odradek completion": "it prints a script",
+    "odradek web": "it runs until it is stopped; it prints the link of its page",
 }
 ELSEWHERE = {
     **dict.fromkeys(

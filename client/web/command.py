@@ -1,0 +1,213 @@
+"""`odradek web`: serve the page until it is stopped."""
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import click
+import trio
+
+from odradek.client.administration.admin import Admin
+from odradek.client.cli.common import (
+    CommandError,
+    connection_options,
+    limits,
+    reports_errors,
+    sentence,
+    show_log,
+)
+from odradek.client.cluster.nursery import ClientNursery
+from odradek.client.config import ClientOptions
+from odradek.client.tls.secret_files import warning_about
+from odradek.client.web.board import Board
+from odradek.client.web.cluster import ClusterSource
+from odradek.client.web.entrance import (
+    DEFAULT_PORT,
+    Listener,
+    UnsafePage,
+    address_of,
+    check_safe,
+    listen,
+    port_of,
+    tls_of,
+    visitors_of,
+)
+from odradek.client.web.guard import Visitors
+from odradek.client.web.page_server import PageFile, PageServer
+from odradek.client.web.poller import Poller
+from odradek.client.web.transactions import PinSource, TransactionSource
+
+CLIENT_ID: Final = "odradek web"
+DEFAULT: Final = f"127.0.0.1:{DEFAULT_PORT}"
+LOOK_MS: Final = 3_000
+"""A look gives up after this time, so a broker that is down is shown soon."""
+TYPES: Final = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+INDEX: Final = "index.html"
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""One that is ignored, as SIGHUP under nohup, stays so."""
+
+
+@click.command()
+@click.option(
+    "--listen",
+    "listen_on",
+    metavar="HOST:PORT",
+    default=DEFAULT,
+    show_default=True,
+    help="Where to serve the page; port 0 picks a free one.",
+)
+@click.option(
+    "--name",
+    "names",
+    metavar="HOST",
+    multiple=True,
+    help="A further name by which browsers may ask for the page. Repeatable.",
+)
+@click.option(
+    "--tls-certificate",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Serve by https, with this certificate and its chain, as PEM.",
+)
+@click.option(
+    "--tls-key",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The key of the certificate, unless its file has it.",
+)
+@click.option(
+    "--password-file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Show the page only to those who know a password: lines NAME:PASSWORD.",
+)
+@click.option("--until-stdin-ends", is_flag=True, hidden=True)
+@connection_options
+@reports_errors
+def web(
+    listen_on: str,
+    names: tuple[str, ...],
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+    password_file: Path | None,
+    until_stdin_ends: bool,
+    bootstrap: str,
+    timeout_s: float,
+) -> None:
+    """Serve a page that shows transactions, and whom they keep waiting.
+
+    It is a client of its own, which changes nothing. With access control it
+    shows what its user may describe. Beyond this machine it is served only with
+    TLS and passwords.
+    """
+    try:
+        host, port = address_of(listen_on)
+        tls = tls_of(tls_certificate, tls_key)
+        visitors = visitors_of(host, names, password_file)
+        check_safe(host, has_tls=tls is not None, has_passwords=bool(visitors.passwords))
+    except UnsafePage as error:
+        raise CommandError(sentence(str(error)), None, False) from None
+    warning = None if password_file is None else warning_about(password_file)
+    if warning is not None:
+        click.echo(f"Warning: {warning}", err=True)
+    options = limits(timeout_s)
+    options["max_block_ms"] = min(options["max_block_ms"], LOOK_MS)
+    options["first_connect_ms"] = options["max_block_ms"]
+    options.setdefault("client_id", CLIENT_ID)
+    show_log()
+    scheme = "http" if tls is None else "https"
+
+    def started(listeners: Sequence[Listener]) -> None:
+        click.echo(
+            f"odradek web shows the brokers of {bootstrap} at "
+            f"{scheme}://{host}:{port_of(listeners[0])}/"
+        )
+        sys.stdout.flush()
+
+    ends = [_wait_signal, _wait_stdin_end] if until_stdin_ends else [_wait_signal]
+    try:
+        trio.run(
+            partial(
+                _serve,
+                bootstrap,
+                options,
+                visitors,
+                bound=partial(listen, host, port, tls),
+                started=started,
+                ends=ends,
+            )
+        )
+    except* UnsafePage as group:
+        raise CommandError(sentence(str(group.exceptions[0])), None, False) from None
+
+
+async def _serve(
+    bootstrap: str,
+    options: ClientOptions,
+    visitors: Visitors,
+    *,
+    bound: Callable[[], Awaitable[Sequence[Listener]]],
+    started: Callable[[Sequence[Listener]], None],
+    ends: Sequence[Callable[[], Awaitable[None]]],
+) -> None:
+    """Serve the page until one of `ends` returns."""
+    board = Board()
+    board.put("about", "", {"bootstrap": bootstrap})
+    server = PageServer(board, page_files(), {}, visitors, secrets.token_hex(8))
+    transactions, cluster = TransactionSource(), ClusterSource()
+    sources = [transactions, cluster, PinSource(transactions, cluster, bootstrap)]
+    poller = Poller(board, sources, server.on_changed)
+    listeners = await bound()
+
+    async def end_after(end: Callable[[], Awaitable[None]]) -> None:
+        await end()
+        nursery.cancel_scope.cancel()
+
+    async def serve_on(listener: Listener) -> None:
+        await trio.serve_listeners(server.serve_one, [listener])
+
+    async with Admin(bootstrap, **options) as admin, ClientNursery() as nursery:
+        for end in ends:
+            nursery.start_soon(end_after, end)
+        nursery.start_soon(poller.run, admin)
+        for listener in listeners:
+            nursery.start_soon(serve_on, listener)
+        started(listeners)
+
+
+def page_files() -> dict[str, PageFile]:
+    """Return the files of the page by their paths; the first page also as `/`."""
+    found = {}
+    for file in resources.files("odradek.client.web").joinpath("page").iterdir():
+        content_type = TYPES.get(file.name.rpartition(".")[2])
+        if content_type is not None:
+            found[f"/{file.name}"] = PageFile(file.read_bytes(), content_type)
+    found["/"] = found[f"/{INDEX}"]
+    return found
+
+
+async def _wait_signal() -> None:
+    wanted = [each for each in STOP_SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*wanted) as signals:
+        async for _ in signals:
+            return
+
+
+async def _wait_stdin_end() -> None:
+    """Wait until the process that holds the other end of standard input has ended."""
+    number = sys.stdin.fileno()
+    while True:
+        await trio.lowlevel.wait_readable(number)
+        if not os.read(number, 1024):
+            return

@@ -1,0 +1,104 @@
+"""The address of the page, and the conditions for visitors from other machines."""
+
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from odradek.client.web.guard import LOCAL_NAMES, Visitors, passwords_of
+
+DEFAULT_PORT: Final = 8080
+WILDCARDS: Final = ("0.0.0.0", "[::]")
+
+Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
+
+
+class UnsafePage(ValueError):
+    """The page cannot be served as it is wanted: a sentence for a person."""
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT. Raises `UnsafePage`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) >= 2**16:
+        raise UnsafePage(f"--listen is HOST:PORT, as in 127.0.0.1:{DEFAULT_PORT}, not {text!r}")
+    if ":" in host and not host.startswith("["):
+        raise UnsafePage(f"--listen has an IPv6 address in brackets, as in [::1]:{DEFAULT_PORT}")
+    return host, int(port)
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Return True if only programs of this machine reach the host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_safe(host: str, *, has_tls: bool, has_passwords: bool) -> None:
+    """Raise `UnsafePage` if other machines would reach a page without TLS and passwords."""
+    if is_of_this_machine(host) or (has_tls and has_passwords):
+        return
+    lacking = [] if has_tls else ["--tls-certificate and --tls-key"]
+    lacking += [] if has_passwords else ["--password-file"]
+    raise UnsafePage(
+        f"other machines reach {host}, and the page shows names, addresses and rights: give "
+        f"{' and '.join(lacking)}, or listen on 127.0.0.1"
+    )
+
+
+def visitors_of(host: str, names: Sequence[str], password_file: Path | None) -> Visitors:
+    """Return who may see the page. Raises `UnsafePage`."""
+    own = () if host in WILDCARDS else (host,)
+    every = tuple(dict.fromkeys((*own, *names, *LOCAL_NAMES)))
+    if password_file is None:
+        return Visitors(every)
+    try:
+        passwords = passwords_of(password_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UnsafePage(f"{password_file} cannot be used: {error}") from None
+    return Visitors(every, passwords)
+
+
+def tls_of(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """Return the TLS of the page; None without. Raises `UnsafePage`."""
+    if certificate is None:
+        if key is not None:
+            raise UnsafePage("--tls-key needs --tls-certificate")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    try:
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnsafePage(
+            f"the certificate {certificate} and its key cannot be used: {why}"
+        ) from None
+    return context
+
+
+async def listen(host: str, port: int, tls: ssl.SSLContext | None) -> Sequence[Listener]:
+    """Return the listeners. Raises `UnsafePage`."""
+    plain = host.strip("[]")
+    try:
+        if tls is None:
+            return await trio.open_tcp_listeners(port, host=plain)
+        return await trio.open_ssl_over_tcp_listeners(port, tls, host=plain)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnsafePage(f"{host}:{port} cannot be listened on: {why}") from None
+
+
+def port_of(listener: Listener) -> int:
+    """Return the port of a listener, which may have been picked."""
+    inner = listener.transport_listener if isinstance(listener, trio.SSLListener) else listener
+    assert isinstance(inner, trio.SocketListener), inner
+    port: int = inner.socket.getsockname()[1]
+    return port

@@ -1,0 +1,87 @@
+"""The conditions of a request, and the headers of each answer that protect the page. Pure.
+
+The names of transactions, groups and clients are any text that a stranger has chosen. So the page
+runs no script but its own files, is shown in no frame, and talks to nobody but this server. A page
+of somebody else must not read this one: a name that is made to point here later (DNS rebinding) is
+refused by the header Host, and there is no answer that permits another origin.
+"""
+
+import base64
+import binascii
+import hmac
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'self'",
+        "object-src 'none'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+)
+HEADERS: Final = (
+    ("cache-control", "no-store"),
+    ("content-security-policy", POLICY),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+)
+LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+NO_PASSWORDS: Final[Mapping[str, str]] = MappingProxyType({})
+CHALLENGE: Final = ("www-authenticate", 'Basic realm="odradek", charset="UTF-8"')
+
+
+class Visitors(NamedTuple):
+    """The visitors that the page is shown to."""
+
+    names: tuple[str, ...]
+    """The names that a header Host may have."""
+    passwords: Mapping[str, str] = NO_PASSWORDS
+    """Without one, nobody is asked."""
+
+
+def host_of(authority: str) -> str:
+    """Return the host of `host:port`, in lower case; that of IPv6 in its brackets."""
+    if authority.startswith("["):
+        return authority.partition("]")[0].lower() + "]"
+    return authority.partition(":")[0].lower()
+
+
+def is_named(authority: str, names: Iterable[str]) -> bool:
+    """Return True if a header Host has one of the names, with any port."""
+    return host_of(authority) in {name.lower() for name in names}
+
+
+def passwords_of(text: str) -> dict[str, str]:
+    """Return the passwords by name, from lines NAME:PASSWORD. Raises ValueError."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, colon, password = line.partition(":")
+        if not colon or not name or not password:
+            raise ValueError(f"line {number} is not NAME:PASSWORD")
+        found[name] = password
+    if not found:
+        raise ValueError("it has no line NAME:PASSWORD")
+    return found
+
+
+def is_permitted(authorization: str, passwords: Mapping[str, str]) -> bool:
+    """Return True if a header Authorization has the password of one of the names."""
+    scheme, _, encoded = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return False
+    try:
+        name, _, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return False
+    is_right = False
+    for known, right in passwords.items():  # all of them: the time shows no name
+        is_name = hmac.compare_digest(known.encode(), name)
+        is_right |= is_name & hmac.compare_digest(right.encode(), password)
+    return is_right

@@ -1,0 +1,60 @@
+// The page: its views, and when they are drawn.
+
+import { el, setText } from "/dom.js";
+import { connection, now, receive, section } from "/rows.js";
+import { transactions } from "/transactions.js";
+import { clock } from "/words.js";
+
+const VIEWS = { transactions };
+const EVERY_MS = 500;
+
+const main = document.getElementById("main");
+const state = document.getElementById("state");
+let view = null;
+
+function chosen() {
+  const name = location.hash.slice(1);
+  return name in VIEWS ? name : "transactions";
+}
+
+function open() {
+  const name = chosen();
+  for (const link of document.querySelectorAll("nav a")) {
+    const isHere = link.hash === `#${name}`;
+    if (isHere) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  view = VIEWS[name]();
+  main.replaceChildren(view.element);
+  document.title = `${document.querySelector("nav [aria-current]").textContent} · Odradek`;
+  draw();
+}
+
+function troubles() {
+  return [...section("status").values()].filter((status) => !status.is_well && !status.is_refusal);
+}
+
+function drawState() {
+  const about = section("about").get("");
+  setText(document.getElementById("where"), about ? about.bootstrap : "");
+  const troubled = troubles();
+  let text = "live";
+  if (connection.isOver) text = "too many windows have this page open: close one, and load this one again";
+  else if (!connection.isOpen) text = `odradek web does not answer since ${clock(connection.since)}: what is shown is old`;
+  else if (troubled.length) {
+    const since = Math.min(...troubled.map((status) => status.since_ms));
+    text = `no answer from the brokers since ${clock(since)}, what is shown is old. ${troubled[0].sentence}`;
+  }
+  state.className = text === "live" ? "well" : "trouble";
+  setText(state, text);
+}
+
+function draw() {
+  drawState();
+  if (view !== null) view.draw(now());
+}
+
+window.addEventListener("hashchange", open);
+open();
+receive(draw);
+setInterval(draw, EVERY_MS);

@@ -1,0 +1,282 @@
+"""The HTTP of the page: its files, a stream of changes, and a question about access.
+
+It is no web server: GET only, no body in a request, a few connections at a time, and files that
+were read at the start. A stream of server-sent events begins with all rows, or with those that have
+changed since the browser was connected last, and goes on until the browser closes it.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+import h11
+import trio
+
+from odradek.client.cluster.nursery import ClientNursery
+from odradek.client.config import system_wall_ms
+from odradek.client.web.board import Board
+from odradek.client.web.guard import CHALLENGE, HEADERS, Visitors, is_named, is_permitted
+
+LOGGER: Final = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 32
+STREAMS_MAX: Final = 24
+"""So that a browser more still gets the page, and reads why it is not kept up to date."""
+HEADERS_MAX_BYTES: Final = 8 * 1024
+RECEIVED_AT_ONCE_BYTES: Final = 4 * 1024
+REQUEST_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 60.0
+"""The time that a connection may be silent between two requests."""
+SEND_SECONDS: Final = 30.0
+"""The time for a browser to take what it is sent."""
+PING_SECONDS: Final = 15.0
+"""The time after which a stream without news says that it is still there."""
+RETRY_MS: Final = 1_000
+"""The time after which a browser that has lost the stream asks for it again."""
+PAUSE_SECONDS: Final = 0.2
+"""The shortest time between two messages of a stream: what changes meanwhile goes together."""
+DRAIN_SECONDS: Final = 0.5
+DRAINED_PARTS: Final = 16
+WRONG_PASSWORD_SECONDS: Final = 1.0
+"""The time that a wrong password takes, so that guessing is slow."""
+NO_CONTENT: Final = 204
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+STREAM: Final = "text/event-stream"
+
+
+class PageFile(NamedTuple):
+    """A file of the page."""
+
+    body: bytes
+    content_type: str
+
+
+class _Answer(NamedTuple):
+    body: bytes
+    content_type: str = TEXT
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, object]]]
+"""Answers a question of the page that has parameters. Raises ValueError for a wrong one."""
+
+
+class PageServer:
+    def __init__(
+        self,
+        board: Board,
+        files: Mapping[str, PageFile],
+        questions: Mapping[str, Question],
+        visitors: Visitors,
+        run_id: str,
+    ) -> None:
+        """`files` and `questions` have their paths. `run_id` tells this process from others."""
+        self._board = board
+        self._files = files
+        self._questions = questions
+        self._visitors = visitors
+        self._run_id = run_id
+        self._count = 0
+        self._stream_count = 0
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def on_changed(self) -> None:
+        """Wake the streams: the board may have changed."""
+        self._waiting.unpark_all()
+
+    async def serve_one(self, stream: trio.abc.Stream) -> None:
+        """Serve a connection until its end."""
+        async with stream:
+            if self._count >= CONNECTIONS_MAX:
+                return
+            self._count += 1
+            try:
+                await self._answer_all(stream)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                LOGGER.debug("a connection was reset: %s", error)
+            except Exception:  # a bug of ours: the page goes on for the others
+                LOGGER.exception("a request could not be answered")
+            finally:
+                self._count -= 1
+
+    async def _answer_all(self, stream: trio.abc.Stream) -> None:
+        http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_MAX_BYTES)
+        patience_s = REQUEST_SECONDS
+        while True:
+            try:
+                request = await _next_request(stream, http, patience_s)
+            except h11.RemoteProtocolError as error:
+                if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                    refusal = _Answer(b"this is no request\n", status=error.error_status_hint)
+                    await _send(stream, http, refusal, has_body=True)
+                    await _drain(stream)
+                return
+            if request is None:
+                return
+            refusal_or_none = await self._refusal(request)
+            path = request.target.partition(b"?")[0].decode("ascii", "replace")
+            if refusal_or_none is None and path == "/events" and request.method == b"GET":
+                await self._stream(stream, http, request)
+                return
+            answer = refusal_or_none or await self._answer(path, request)
+            await _send(stream, http, answer, has_body=request.method != b"HEAD")
+            if http.our_state is not h11.DONE:
+                return
+            http.start_next_cycle()
+            patience_s = IDLE_SECONDS
+
+    async def _refusal(self, request: h11.Request) -> _Answer | None:
+        """Return the answer to a request that is refused whatever it asks for; None otherwise."""
+        host = _header(request, b"host")
+        if not is_named(host, self._visitors.names):
+            known = ", ".join(self._visitors.names)
+            return _Answer(
+                f"This page has no such name as the one that was asked for. It has {known}; "
+                "--name gives it another one.\n".encode(),
+                status=421,
+            )
+        passwords = self._visitors.passwords
+        if passwords and not is_permitted(_header(request, b"authorization"), passwords):
+            if _header(request, b"authorization"):
+                await trio.sleep(WRONG_PASSWORD_SECONDS)
+            return _Answer(b"a name and a password, please\n", status=401, headers=(CHALLENGE,))
+        if request.method not in (b"GET", b"HEAD"):
+            return _Answer(b"only GET is answered here\n", status=405)
+        return None
+
+    async def _answer(self, path: str, request: h11.Request) -> _Answer:
+        file = self._files.get(path)
+        if file is not None:
+            return _Answer(file.body, file.content_type)
+        question = self._questions.get(path)
+        if question is None:
+            return _Answer(b"there is nothing here\n", status=404)
+        query = request.target.partition(b"?")[2].decode("ascii", "replace")
+        try:
+            facts = await question(dict(parse_qsl(query, max_num_fields=10)))
+        except ValueError as error:
+            return _Answer(json.dumps({"error": str(error)}).encode(), JSON, 400)
+        return _Answer(json.dumps(facts).encode(), JSON)
+
+    async def _stream(
+        self, stream: trio.abc.Stream, http: h11.Connection, request: h11.Request
+    ) -> None:
+        if self._stream_count >= STREAMS_MAX:
+            # An event stream ends for good at 204: the browser does not try again and again.
+            await _send(stream, http, _Answer(b"", status=NO_CONTENT), has_body=False)
+            return
+        self._stream_count += 1
+        try:
+            async with ClientNursery() as nursery:
+                nursery.start_soon(_cancel_at_end, stream, nursery)
+                headers = [("content-type", STREAM), *HEADERS]
+                await _send_in_time(
+                    stream, http.send(h11.Response(status_code=200, headers=headers))
+                )
+                await self._send_changes(stream, http, self._last_seen(request))
+        finally:
+            self._stream_count -= 1
+
+    def _last_seen(self, request: h11.Request) -> int:
+        """Return the last change that a browser has seen of this process; 0 for none."""
+        run_id, _, number = _header(request, b"last-event-id").partition("-")
+        if run_id != self._run_id or not (number.isascii() and number.isdigit()):
+            return 0
+        return min(int(number[:15]), self._board.number)
+
+    async def _send_changes(self, stream: trio.abc.Stream, http: h11.Connection, seen: int) -> None:
+        is_first = True
+        while True:
+            changes = self._board.changes(seen)
+            if is_first or changes.rows:
+                facts = {
+                    "now_ms": system_wall_ms(),
+                    "is_whole": changes.is_whole,
+                    "rows": changes.rows,
+                }
+                text = json.dumps(facts, separators=(",", ":"))
+                seen = changes.number
+                message = f"retry: {RETRY_MS}\nid: {self._run_id}-{seen}\ndata: {text}\n\n"
+            else:
+                message = ": still here\n\n"
+            is_first = False
+            await _send_in_time(stream, http.send(h11.Data(data=message.encode())))
+            await trio.sleep(PAUSE_SECONDS)
+            with trio.move_on_after(PING_SECONDS):
+                while self._board.number == seen:
+                    await self._waiting.park()
+
+
+async def _drain(stream: trio.abc.Stream) -> None:
+    """Receive a little more of a request that was refused.
+
+    What was sent and not received would make the system reset the connection at its end, and take
+    the answer away.
+    """
+    with trio.move_on_after(DRAIN_SECONDS):
+        for _ in range(DRAINED_PARTS):
+            if not await stream.receive_some(RECEIVED_AT_ONCE_BYTES):
+                return
+
+
+async def _cancel_at_end(stream: trio.abc.Stream, nursery: ClientNursery) -> None:
+    """End a stream of events when its browser closes the connection."""
+    try:
+        while await stream.receive_some(RECEIVED_AT_ONCE_BYTES):
+            pass
+    except trio.BrokenResourceError:
+        pass
+    nursery.cancel_scope.cancel()
+
+
+async def _next_request(
+    stream: trio.abc.Stream, http: h11.Connection, patience_s: float
+) -> h11.Request | None:
+    """Return the next request; None at the end. Raises `h11.RemoteProtocolError`."""
+    found: h11.Request | None = None
+    with trio.move_on_after(patience_s) as scope:
+        while True:
+            event = http.next_event()
+            if isinstance(event, h11.Request):
+                found = event
+            elif isinstance(event, h11.EndOfMessage):
+                return found
+            elif isinstance(event, h11.Data):
+                raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
+            elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
+                return None
+            else:
+                http.receive_data(bytes(await stream.receive_some(RECEIVED_AT_ONCE_BYTES)))
+                # What has begun must soon be complete, whatever else arrives.
+                scope.deadline = min(scope.deadline, trio.current_time() + REQUEST_SECONDS)
+    return None
+
+
+async def _send(
+    stream: trio.abc.Stream, http: h11.Connection, answer: _Answer, *, has_body: bool
+) -> None:
+    headers = [*answer.headers, *HEADERS]
+    if answer.status != NO_CONTENT:
+        headers.append(("content-type", answer.content_type))
+        headers.append(("content-length", str(len(answer.body))))
+    parts = [http.send(h11.Response(status_code=answer.status, headers=headers))]
+    if has_body:
+        parts.append(http.send(h11.Data(data=answer.body)))
+    parts.append(http.send(h11.EndOfMessage()))
+    await _send_in_time(stream, b"".join(part for part in parts if part))
+
+
+async def _send_in_time(stream: trio.abc.Stream, content: bytes | None) -> None:
+    with trio.move_on_after(SEND_SECONDS) as scope:
+        await stream.send_all(content or b"")
+    if scope.cancelled_caught:
+        raise trio.BrokenResourceError("the browser does not read")
+
+
+def _header(request: h11.Request, wanted: bytes) -> str:
+    values = [value for name, value in request.headers if name == wanted]
+    return values[0].decode("latin-1") if len(values) == 1 else ""

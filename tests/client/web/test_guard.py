@@ -1,0 +1,110 @@
+"""Who may see the page: names of the host, passwords, addresses beyond this machine."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from odradek.client.web.entrance import (
+    UnsafePage,
+    address_of,
+    check_safe,
+    is_of_this_machine,
+    tls_of,
+    visitors_of,
+)
+from odradek.client.web.guard import is_named, is_permitted, passwords_of
+
+NAMES = ("127.0.0.1", "localhost", "[::1]", "odradek.internal")
+
+
+def basic(text: str) -> str:
+    return f"Basic {base64.b64encode(text.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known"),
+    [
+        ("localhost:8080", True),
+        ("LOCALHOST", True),
+        ("127.0.0.1:1", True),
+        ("[::1]:8080", True),
+        ("odradek.internal", True),
+        ("evil.example:8080", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.nip.io:8080", False),
+        ("[::1].evil", True),  # no name: it ends at the bracket
+        ("", False),
+    ],
+)
+def test_only_named_hosts_are_answered(host: str, is_known: bool) -> None:
+    assert is_named(host, NAMES) is is_known
+
+
+@pytest.mark.parametrize(
+    ("header", "is_right"),
+    [
+        (basic("anna:secret"), True),
+        (basic("bea:with:colon"), True),
+        (basic("anna:with:colon"), False),
+        (basic("anna:"), False),
+        (basic("anna"), False),
+        ("Basic !!!", False),
+        ("Bearer secret", False),
+        ("", False),
+    ],
+)
+def test_a_password_belongs_to_its_name(header: str, is_right: bool) -> None:
+    passwords = passwords_of("# readers\nanna:secret\n\nbea:with:colon\n")
+    assert is_permitted(header, passwords) is is_right
+
+
+@pytest.mark.parametrize("text", ["anna", ":secret", "anna:", "", "# nothing\n"])
+def test_a_file_that_has_no_password_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="NAME:PASSWORD"):
+        passwords_of(text)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "[::1]"])
+def test_this_machine_needs_neither_tls_nor_passwords(host: str) -> None:
+    assert is_of_this_machine(host)
+    check_safe(host, has_tls=False, has_passwords=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "odradek.internal"])
+@pytest.mark.parametrize(
+    ("has_tls", "has_passwords", "lacking"),
+    [
+        (False, False, "--tls-certificate and --tls-key and --password-file"),
+        (True, False, "--password-file"),
+        (False, True, "--tls-certificate and --tls-key"),
+    ],
+)
+def test_beyond_this_machine_the_page_needs_both(
+    host: str, has_tls: bool, has_passwords: bool, lacking: str
+) -> None:
+    check_safe(host, has_tls=True, has_passwords=True)
+    with pytest.raises(UnsafePage, match=rf"give {lacking}, or listen on 127\.0\.0\.1"):
+        check_safe(host, has_tls=has_tls, has_passwords=has_passwords)
+
+
+@pytest.mark.parametrize("text", ["8080", ":8080", "localhost:", "localhost:99999", "::1:8080"])
+def test_an_address_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UnsafePage, match="--listen"):
+        address_of(text)
+
+
+def test_a_wildcard_is_no_name_and_given_names_are() -> None:
+    rules = visitors_of("0.0.0.0", ["odradek.internal"], None)
+    assert rules.names == ("odradek.internal", "localhost", "127.0.0.1", "[::1]")
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    with pytest.raises(UnsafePage, match=f"{empty} cannot be used"):
+        visitors_of("127.0.0.1", [], empty)
+    with pytest.raises(UnsafePage, match=f"the certificate {empty} and its key cannot be used"):
+        tls_of(empty, None)
+    with pytest.raises(UnsafePage, match="--tls-key needs --tls-certificate"):
+        tls_of(None, empty)

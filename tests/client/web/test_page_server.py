@@ -1,0 +1,263 @@
+"""The HTTP of the page: what it answers, refuses and bounds."""
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from odradek.client.web import page_server
+from odradek.client.web.board import Board
+from odradek.client.web.guard import HEADERS, Visitors
+from odradek.client.web.page_server import (
+    CONNECTIONS_MAX,
+    HEADERS_MAX_BYTES,
+    IDLE_SECONDS,
+    PING_SECONDS,
+    REQUEST_SECONDS,
+    STREAMS_MAX,
+    PageFile,
+    PageServer,
+)
+
+FILES = {"/": PageFile(b"the page", "text/html")}
+LOCAL = Visitors(("localhost",))
+
+
+class Served:
+    """A server that listens on a free port."""
+
+    def __init__(self, server: PageServer, board: Board, port: int) -> None:
+        self.server = server
+        self.board = board
+        self.port = port
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    async def ask(self, request: bytes) -> bytes:
+        """Return all that comes until the server closes the connection."""
+        async with await self.connect() as stream:
+            await stream.send_all(request)
+            return b"".join([part async for part in stream])
+
+
+async def double(query: Mapping[str, str]) -> Mapping[str, object]:
+    if "number" not in query:
+        raise ValueError("a number is missing")
+    return {"double": 2 * int(query["number"])}
+
+
+@asynccontextmanager
+async def serving(visitors: Visitors = LOCAL) -> AsyncIterator[Served]:
+    board = Board()
+    server = PageServer(board, FILES, {"/double": double}, visitors, "run")
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, server.serve_one, [listener])
+        yield Served(server, board, listener.socket.getsockname()[1])
+        nursery.cancel_scope.cancel()
+
+
+def get(path: str, *headers: str, method: str = "GET", host: str = "localhost") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}", "Connection: close", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status", "body"),
+    [
+        (get("/"), 200, b"the page"),
+        (get("/?x=1"), 200, b"the page"),
+        (get("/", method="HEAD"), 200, b""),
+        (get("/", method="POST"), 405, b"only GET is answered here\n"),
+        (get("/", method="OPTIONS"), 405, b"only GET is answered here\n"),
+        (get("/../guard.py"), 404, b"there is nothing here\n"),
+        (get("/double?number=4"), 200, b'{"double": 8}'),
+        (get("/double"), 400, b'{"error": "a number is missing"}'),
+        (get("/", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
+        (get("/", "X: " + "x" * 2 * HEADERS_MAX_BYTES), 431, b"this is no request\n"),
+        (b"GET / HTTP/1.1\r\n\r\n", 400, b"this is no request\n"),  # no Host
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, b"this is no request\n"),
+    ],
+)
+async def test_each_request_gets_its_answer_with_the_headers_that_guard_it(
+    request_bytes: bytes, status: int, body: bytes
+) -> None:
+    async with serving() as served:
+        head, _, found = (await served.ask(request_bytes)).partition(b"\r\n\r\n")
+        assert head.startswith(f"HTTP/1.1 {status} ".encode()), head
+        assert found == body
+        for name, value in HEADERS:
+            assert f"\r\n{name}: {value}".encode() in head
+        assert b"access-control" not in head.lower()
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/double?number=1", "/nothing"])
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.nip.io:8080", "localhost.evil"])
+async def test_a_host_that_is_not_named_gets_nothing_at_any_path(path: str, host: str) -> None:
+    async with serving() as served:
+        answer = await served.ask(get(path, host=host))
+        assert answer.startswith(b"HTTP/1.1 421 ")
+        assert b"It has localhost; --name gives it another one" in answer
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/double?number=1", "/nothing"])
+async def test_without_the_password_there_is_nothing_at_any_path(
+    path: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    wrong = base64.b64encode(b"anna:guess").decode()
+    async with serving(Visitors(("localhost",), {"anna": "secret"})) as served:
+        answer = await served.ask(get(path))
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b'www-authenticate: Basic realm="odradek"' in answer
+        began = trio.current_time()
+        answer = await served.ask(get(path, f"Authorization: Basic {wrong}"))
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert trio.current_time() - began >= page_server.WRONG_PASSWORD_SECONDS
+
+
+async def test_with_the_password_the_page_is_there() -> None:
+    right = base64.b64encode(b"anna:secret").decode()
+    async with serving(Visitors(("localhost",), {"anna": "secret"})) as served:
+        answer = await served.ask(get("/", f"Authorization: Basic {right}"))
+        assert answer.endswith(b"the page")
+
+
+class Events:
+    """A stream of events as a browser reads it."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._text = ""
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        """Return the id of the next message, and what it says."""
+        while True:
+            found = re.search(r"id: (\S+)\ndata: (.*)\n\n", self._text)
+            if found is not None:
+                self._text = self._text[found.end() :]
+                return found[1], json.loads(found[2])
+            self._text += (await self._stream.receive_some()).decode()
+
+    async def read_until(self, text: str) -> None:
+        while text not in self._text:
+            self._text += (await self._stream.receive_some()).decode()
+
+
+@asynccontextmanager
+async def events(served: Served, *headers: str) -> AsyncIterator[Events]:
+    async with await served.connect() as stream:
+        await stream.send_all(get("/events", *headers))
+        yield Events(stream)
+
+
+async def test_a_stream_begins_with_all_rows_and_goes_on_with_changes() -> None:
+    async with serving() as served:
+        served.board.put("lane", "a", 1)
+        async with events(served) as stream:
+            number, message = await stream.next()
+            assert (number, message["is_whole"]) == ("run-1", True)
+            assert message["rows"] == [["lane", "a", 1]]
+            served.board.put("lane", "b", "<img src=x>\n\ndata: no")
+            served.server.on_changed()
+            number, message = await stream.next()
+            assert (number, message["is_whole"]) == ("run-2", False)
+            assert message["rows"] == [["lane", "b", "<img src=x>\n\ndata: no"]]
+
+
+@pytest.mark.parametrize(
+    ("seen", "is_whole", "count"),
+    [("run-1", False, 1), ("run-2", False, 0), ("other-2", True, 2), ("run-x", True, 2)],
+)
+async def test_a_browser_that_comes_back_gets_what_it_lacks(
+    seen: str, is_whole: bool, count: int
+) -> None:
+    async with serving() as served:
+        served.board.put("lane", "a", 1)
+        served.board.put("lane", "b", 2)
+        async with events(served, f"Last-Event-ID: {seen}") as stream:
+            _, message = await stream.next()
+            assert (message["is_whole"], len(message["rows"])) == (is_whole, count)
+
+
+async def test_a_quiet_stream_says_now_and_then_that_it_is_there(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    was_said = trio.Event()
+
+    async def read(stream: Events) -> None:
+        await stream.read_until(": still here")
+        was_said.set()
+
+    async with serving() as served, events(served) as stream, trio.open_nursery() as nursery:
+        await stream.next()
+        nursery.start_soon(read, stream)
+        while not was_said.is_set():
+            mock_clock.jump(PING_SECONDS)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+
+
+async def test_a_window_more_than_the_limit_is_told_to_stop_asking_and_gets_the_page() -> None:
+    async with serving() as served, AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(events(served)) for _ in range(STREAMS_MAX)]
+        for stream in streams:
+            await stream.next()
+        assert (await served.ask(get("/events"))).startswith(b"HTTP/1.1 204 ")
+        assert (await served.ask(get("/"))).endswith(b"the page")
+
+
+async def test_a_window_that_is_closed_makes_room() -> None:
+    async with serving() as served:
+        for _ in range(2 * STREAMS_MAX):
+            async with events(served) as stream:
+                with trio.move_on_after(0.05):  # it may be told to stop, as the last one still ends
+                    await stream.next()
+        while (await served.ask(get("/"))).startswith(b"HTTP/1.1 2") is False:
+            pass
+
+
+async def test_no_more_connections_than_the_limit_are_served() -> None:
+    async with serving() as served, AsyncExitStack() as stack:
+        for _ in range(CONNECTIONS_MAX):
+            stream = await stack.enter_async_context(await served.connect())
+            await stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await stream.receive_some()  # so it is counted
+        assert await served.ask(get("/")) == b""
+        await stream.aclose()
+        while not await served.ask(get("/")):  # until the server has seen the end
+            pass
+
+
+@pytest.mark.parametrize(
+    ("sent", "seconds"),
+    [
+        (b"", REQUEST_SECONDS),
+        (b"GET / HTTP/1.1\r\n", REQUEST_SECONDS),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", IDLE_SECONDS),
+    ],
+)
+async def test_a_connection_that_says_nothing_more_is_closed_in_time(
+    sent: bytes, seconds: float, mock_clock: trio.testing.MockClock
+) -> None:
+    async with serving() as served, await served.connect() as stream:
+        await stream.send_all(sent)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        mock_clock.jump(seconds + 1)
+        assert b"".join([part async for part in stream]).count(b"the page") == sent.count(b"\n\r")
+
+
+async def test_a_bug_in_an_answer_ends_that_connection_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as served:
+        assert await served.ask(get("/double?number=many")) != b""
+        served.board.changes = None  # type: ignore[assignment,method-assign]
+        await served.ask(get("/events"))
+        assert "a request could not be answered" in caplog.text
+        assert (await served.ask(get("/"))).endswith(b"the page")

@@ -1,0 +1,153 @@
+"""`odradek web` beside a real broker: what its stream says."""
+
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from odradek.broker.testing import create_topic, run_broker
+from odradek.client.blocking import Producer
+from tests.client.hanging import WITHOUT_VERIFICATION, leave_hanging
+from tests.client.web.pages import served_page
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "odradek.broker"]
+Rows = dict[tuple[str, str], Any]
+
+
+def run_command(shown: str) -> None:
+    """Run a command as the page shows it."""
+    odradek, *arguments = shlex.split(shown)
+    assert odradek == "odradek"
+    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True, timeout=60)
+
+
+def test_a_producer_that_stalls_is_named_with_what_it_keeps_waiting_and_what_ends_it() -> None:
+    with run_broker() as broker, served_page(broker.address) as page:
+        topic = create_topic(broker, "ledger", partitions=2)
+        with (
+            Producer(broker.address, transactional_id="teller", client_id="till") as producer,
+            producer.transaction(),
+        ):
+            producer.send(topic, b"x", partition=1).result()
+            pin = page.rows_until(lambda rows: rows.get(("pin", f"{topic}-1")))
+        assert pin["name"] == "teller"
+        assert pin["client"] == "till at 127.0.0.1"
+        assert (pin["last_stable_offset"], pin["high_watermark"]) == (0, 1)
+        assert pin["deadline_ms"] == pin["since_ms"] + 60_000
+        assert pin["command"] == f"odradek txn abort --bootstrap {broker.address} -- teller"
+        span = page.rows_until(
+            lambda rows: [
+                row
+                for (section, _), row in rows.items()
+                if section == "span" and row and row["how"] == "committed"
+            ]
+        )
+        assert span[0]["partitions"] == [f"{topic}-1"]
+        page.rows_until(lambda rows: rows.get(("pin", f"{topic}-1"), "gone") in ("gone", None))
+
+
+def test_a_fence_is_in_the_events_of_its_lane_with_its_cause() -> None:
+    def fences(rows: Rows) -> list[str]:
+        return [
+            row["text"]
+            for (section, _), row in rows.items()
+            if section == "event" and row and row["kind"] == "fenced"
+        ]
+
+    with (
+        run_broker() as broker,
+        served_page(broker.address) as page,
+        Producer(broker.address, transactional_id="teller"),
+    ):
+        page.rows_until(lambda rows: rows.get(("lane", "teller")))
+        with Producer(broker.address, transactional_id="teller", client_id="newcomer"):
+            (said,) = page.rows_until(fences)
+    assert said == "was fenced: a new instance, newcomer at 127.0.0.1, started"
+
+
+def test_the_page_outlives_its_broker_and_says_since_when_it_is_away() -> None:
+    with run_broker() as broker, served_page(broker.address) as page:
+        page.rows_until(lambda rows: rows.get(("status", "transactions"), {}).get("is_well"))
+        broker.kill()
+        trouble = page.rows_until(
+            lambda rows: (
+                not rows["status", "transactions"]["is_well"] and rows["status", "transactions"]
+            )
+        )
+        assert not trouble["is_refusal"]
+        assert trouble["since_ms"] > 0
+        assert trouble["sentence"].endswith(".")
+        broker.start()
+        page.rows_until(lambda rows: rows["status", "transactions"]["is_well"])
+
+
+def test_the_page_starts_before_its_broker() -> None:
+    with run_broker() as broker:
+        broker.kill()
+        with served_page(broker.address) as page:
+            page.rows_until(lambda rows: ("status", "transactions") in rows)
+            broker.start()
+            page.rows_until(lambda rows: rows["status", "transactions"]["is_well"])
+
+
+async def test_a_transaction_that_no_coordinator_has_is_found_with_the_command_that_ends_it() -> (
+    None
+):
+    with run_broker(config=WITHOUT_VERIFICATION) as broker, served_page(broker.address) as page:
+        place, name = await leave_hanging(broker.address)
+        pin = page.rows_until(lambda rows: rows.get(("pin", str(place))))
+        assert (pin["is_hanging"], pin["name"], pin["deadline_ms"]) == (True, name, None)
+        assert pin["command"] == (
+            f"odradek txn abort --bootstrap {broker.address} --topic {place.topic} "
+            "--partition 0 --start-offset 0"
+        )
+        run_command(pin["command"])
+        page.rows_until(lambda rows: rows.get(("pin", str(place)), "gone") in ("gone", None))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_page_without_a_word(number: signal.Signals) -> None:
+    with run_broker() as broker, served_page(broker.address) as page:
+        page.rows_until(lambda rows: rows)
+        page.process.send_signal(number)
+        assert page.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--listen", "0.0.0.0:0"], "give --tls-certificate and --tls-key and --password-file"),
+        (["--listen", "8080"], "--listen is HOST:PORT"),
+        (["--listen", "192.0.2.1:0"], "Other machines reach 192.0.2.1"),
+    ],
+)
+def test_an_address_that_is_not_safe_is_refused_in_one_sentence(
+    options: list[str], said: str
+) -> None:
+    ran = subprocess.run([*COMMAND, "web", *options], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    assert said in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_port_that_is_taken_is_refused_in_one_sentence() -> None:
+    with run_broker() as broker:
+        command = [*COMMAND, "web", "--listen", broker.address]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ran.stderr == (
+            f"Error: {broker.address} cannot be listened on: Address already in use.\n"
+        )
+
+
+def test_another_host_gets_no_page_of_a_real_process() -> None:
+    with run_broker() as broker, served_page(broker.address) as page:
+        request = urllib.request.Request(page.link, headers={"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="421"):
+            urllib.request.urlopen(request, timeout=60)
