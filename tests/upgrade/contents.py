@@ -6,6 +6,7 @@ A directory that was made stays as it is. A later version may write more, under 
 from typing import Final
 
 from odradek.client import TopicPartition
+from odradek.client.administration.acls import Acl
 
 RECORDS: Final = TopicPartition("records", 0)
 """Ordinary records of an idempotent producer."""
@@ -57,7 +58,28 @@ KEPT_FOR_EVER: Final = {"retention.ms": "-1"}
 CHANGED_LATER: Final = {"max.message.bytes": "500000"}
 """A setting of the topic of `RECORDS` that was changed after it was made."""
 CLUSTER_SETTING: Final = {"log.retention.ms": "900000000"}
+
+# Since 0.2.0: access control, users, quotas, and records that only the journal has.
+ACLS: Final = [
+    Acl("topic", RECORDS.topic, "User:alice", "read"),
+    Acl("topic", "rec", "User:bob", "write", permission="deny", pattern="prefixed"),
+    Acl("group", "*", "User:*", "read", host="192.0.2.7"),
+]
+REMOVED_ACL: Final = Acl("topic", RECORDS.topic, "User:carol", "read")
+"""It was removed after it was made: it must not come back."""
+USER: Final = "alice"
+PASSWORD: Final = "of an earlier version"
+REMOVED_USER: Final = "carol"
+QUOTAS: Final = {"producer_byte_rate": 1_000_000.0, "consumer_byte_rate": 2_000_000.0}
+DEFAULT_QUOTAS: Final = {"request_percentage": 50.0}
+"""Of every client without a quota of its own."""
+JOURNALED: Final = TopicPartition("journaled", 0)
+"""Records that were acknowledged just before the brokers lost power."""
+
 PROPERTIES: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "log.flush": "journal",
     "log.cleaner.backoff.ms": "500",
     "transaction.two.phase.commit.enable": "true",
 }

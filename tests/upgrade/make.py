@@ -6,8 +6,8 @@ To make those of a version that has none, copy this folder into a checkout of it
     PYTHONPATH=.ns:. python -m tests.upgrade.make tests/upgrade/VERSION
 
 Simulated brokers write them, so clock and chance are the same each time; the bytes are those that
-a broker writes on a real disk. The one broker is killed. Of three brokers, the first is stopped in
-good order, and the two others are killed.
+a broker writes on a real disk. The one broker loses power. Of three brokers, the first is stopped in
+good order, and the two others lose power. (Those of 0.1.0 were killed instead.)
 """
 
 import sys
@@ -60,12 +60,31 @@ async def write_all(world: World, open_to_the_end: AsyncExitStack) -> Facts:
     transaction = await open_to_the_end.enter_async_context(left.transaction())
     await _send(transaction, c.LEFT)
     await transaction.flush()
+    await _security(world)
+    await _journaled(world)
     return facts
+
+
+async def _security(world: World) -> None:
+    async with world.admin() as admin:
+        await admin.create_acls([*c.ACLS, c.REMOVED_ACL])
+        await admin.delete_acls(principal=c.REMOVED_ACL.principal)
+        for user in (c.USER, c.REMOVED_USER):
+            await admin.set_password(user, c.PASSWORD)
+        await admin.delete_user(c.REMOVED_USER)
+        await admin.alter_quotas(c.QUOTAS, user=c.USER)
+        await admin.alter_quotas(c.DEFAULT_QUOTAS, client_id="")
+
+
+async def _journaled(world: World) -> None:
+    async with world.producer() as producer:
+        for value in c.VALUES:
+            await (await producer.send(c.JOURNALED.topic, value, partition=c.JOURNALED.partition))
 
 
 async def _topics(world: World) -> None:
     async with world.admin() as admin:
-        for name in (c.RECORDS.topic, c.TRIMMED.topic, c.DELETED):
+        for name in (c.RECORDS.topic, c.TRIMMED.topic, c.JOURNALED.topic, c.DELETED):
             await admin.create_topic(name, partitions=1, configs=c.KEPT_FOR_EVER)
         await admin.create_topic(c.TRANSACTIONS, partitions=2, configs=c.KEPT_FOR_EVER)
         await admin.create_topic(c.COMPACTED.topic, partitions=1, configs=c.COMPACTED_CONFIGS)
@@ -183,7 +202,7 @@ async def _end_brokers(world: World) -> None:
         if machine.is_running:
             machine.kill()
             await machine.ended()
-            machine.disk.kill()
+            machine.disk.crash()
 
 
 def main(directory: Path) -> None:
