@@ -4,15 +4,13 @@ Each right is taken away in turn, and the client must say which one it lacks: it
 of the error, at the call where that library asks for the right.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import pytest
 
-from tests.compat.agent import GIVEN
-from tests.compat.agents import Agent, Client, Refused, python_command
+from tests.compat.agents import Agent, Refused
 from tests.compat.least_rights import (
     RIGHTS,
     VALUES,
@@ -23,17 +21,8 @@ from tests.compat.least_rights import (
     run_secured,
     take_away,
 )
+from tests.compat.libraries import LIBRARIES, Library
 
-LIBRARIES: Final[Mapping[str, str | None]] = {
-    "confluent": None,
-    "kafka_python": None,
-    "aiokafka": None,
-    "java": "java_agent",
-    "franz-go": "go_agent",
-    "sarama": "sarama_agent",
-    "kafkajs": "kafkajs_agent",
-}
-"""The libraries, each with the fixture that builds its agent; None: a module in Python."""
 NO_INSTANCE: Final = ("kafkajs",)
 """Libraries without members that have an instance."""
 
@@ -145,58 +134,35 @@ WRONG_PASSWORD: Final[Mapping[str, Learnt]] = {
 """What a client says of a wrong password. The others are in `test_passwords.py`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """A client library, and how its agent is given a user."""
-
-    client: Client
-    settings: Callable[[str], dict[str, str]]
-
-    @property
-    def name(self) -> str:
-        return self.client.name
-
-    @contextmanager
-    def running(self, application: Application, *, wrong: str = "") -> Iterator[Agent]:
-        """Run an agent as the application's user while the block runs.
-
-        `wrong` stands in the place of the password, if it is given.
-        """
-        given = self.settings(application.user).items()
-        words = "\n".join(f"{name}={value}" for name, value in given)
-        with pytest.MonkeyPatch.context() as patch:
-            right = password_of(application.user)
-            patch.setenv(GIVEN, words.replace(right, wrong) if wrong else words)
-            with self.client.running() as agent:
-                yield agent
-
-
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with run_secured(tmp_path_factory.mktemp("certificates")) as running:
         yield running
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        name if name == "confluent" else pytest.param(name, marks=pytest.mark.peers)
-        for name in LIBRARIES
-    ],
-)
-def library(request: pytest.FixtureRequest, secured: Secured) -> Library:
+@pytest.fixture(scope="module", params=LIBRARIES)
+def library(request: pytest.FixtureRequest) -> Library:
     """A client library: one after the other."""
-    name: str = request.param
-    fixture = LIBRARIES[name]
-    command: list[str] = (
-        python_command(name) if fixture is None else request.getfixturevalue(fixture)
+    return Library.of(request)
+
+
+@contextmanager
+def running(
+    secured: Secured, library: Library, application: Application, *, wrong: str = ""
+) -> Iterator[Agent]:
+    """Run an agent as the application's user while the block runs.
+
+    `wrong` stands in the place of the password, if it is given.
+    """
+    of_user = library.chosen(
+        java=secured.java, python=secured.python, librdkafka=secured.librdkafka
     )
-    settings = {
-        "java": secured.java,
-        "kafka_python": secured.python,
-        "aiokafka": secured.python,
-    }.get(name, secured.librdkafka)
-    return Library(Client(name, command, 2), settings)
+    settings: dict[str, str] = of_user(application.user)
+    right = password_of(application.user)
+    if wrong:
+        settings = {name: value.replace(right, wrong) for name, value in settings.items()}
+    with library.running(settings) as agent:
+        yield agent
 
 
 def relay_words(secured: Secured, library: Library, application: Application) -> list[object]:
@@ -210,7 +176,7 @@ def test_with_what_it_needs_an_application_copies_exactly_once(
     secured: Secured, library: Library
 ) -> None:
     application = deployed(secured)
-    with library.running(application) as agent:
+    with running(secured, library, application) as agent:
         agent.ask(*relay_words(secured, library, application))
     assert secured.values(application.target, len(VALUES)) == [*VALUES]
 
@@ -221,7 +187,7 @@ def test_without_a_right_an_application_learns_which(
 ) -> None:
     application = deployed(secured, but=right)
     learnt = ERRORS[library.name][right]
-    with library.running(application) as agent:
+    with running(secured, library, application) as agent:
         step, refused = refused_step(agent, secured, application)
     assert (step, refused.kind) == (learnt.step, learnt.kind), refused
     assert learnt.words in str(refused)
@@ -252,7 +218,7 @@ def test_without_a_right_a_member_learns_which(
 ) -> None:
     application = deployed(secured, but=right)
     learnt = OF_MEMBERS[library.name][right]
-    with library.running(application) as agent:
+    with running(secured, library, application) as agent:
         agent.tell(*relay_words(secured, library, application))
         if learnt == SILENCE:
             with pytest.raises(TimeoutError):
@@ -265,7 +231,7 @@ def test_without_a_right_a_member_learns_which(
 
 def test_a_right_that_is_taken_away_ends_a_producer(secured: Secured, library: Library) -> None:
     application = deployed(secured)
-    with library.running(application) as agent:
+    with running(secured, library, application) as agent:
         producer = agent.producer(secured.address, application.transactional_id)
         producer.write(application.target, "before")
         take_away(secured, application, "WRITE target")
@@ -286,7 +252,7 @@ def test_a_right_that_is_taken_away_ends_a_producer(secured: Secured, library: L
 def test_a_wrong_password_is_an_error_of_authentication(secured: Secured, library: Library) -> None:
     application = deployed(secured)
     learnt = WRONG_PASSWORD[library.name]
-    with library.running(application, wrong="a guess") as agent:
+    with running(secured, library, application, wrong="a guess") as agent:
         step, refused = refused_step(agent, secured, application)
     assert (step, refused.kind) == (learnt.step, learnt.kind), refused
     assert learnt.words in str(refused)

@@ -21,21 +21,35 @@ function client(bootstrap) {
   });
 }
 
-// What AGENT_SETTINGS asks for, by librdkafka's names: SASL over TLS, or nothing.
+// What AGENT_SETTINGS asks for, by librdkafka's names and `sasl.oauthbearer.token`: TLS and SASL, one of them, or nothing.
 function secured() {
   const lines = (process.env.AGENT_SETTINGS || '').split('\n').filter((line) => line);
   const given = Object.fromEntries(lines.map((line) => [
     line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1),
   ]));
-  if (given['security.protocol'] !== 'SASL_SSL') return {};
+  const protocol = given['security.protocol'] || '';
   return {
-    ssl: { ca: [fs.readFileSync(given['ssl.ca.location'], 'utf-8')] },
-    sasl: {
-      mechanism: given['sasl.mechanism'].toLowerCase(),
-      username: given['sasl.username'],
-      password: given['sasl.password'],
-    },
+    reauthenticationThreshold: 1000, // with its default of 10 s it renews a shorter session at each request
+    ...(protocol.endsWith('SSL') && { ssl: encryption(given) }),
+    ...(protocol.startsWith('SASL') && { sasl: login(given) }),
   };
+}
+
+function encryption(given) {
+  const content = (name) => given[name] && fs.readFileSync(given[name], 'utf-8');
+  return {
+    ca: [content('ssl.ca.location')],
+    cert: content('ssl.certificate.location'),
+    key: content('ssl.key.location'),
+  };
+}
+
+function login(given) {
+  const mechanism = given['sasl.mechanism'].toLowerCase();
+  if (mechanism === 'oauthbearer') {
+    return { mechanism, oauthBearerProvider: async () => ({ value: given['sasl.oauthbearer.token'] }) };
+  }
+  return { mechanism, username: given['sasl.username'], password: given['sasl.password'] };
 }
 
 async function opened(bootstrap, transactionalId, timeoutMs) {

@@ -26,30 +26,43 @@ func Run(perform func(words []string) (string, error), kindOf func(error) string
 	}
 }
 
-// User is one of SCRAM-SHA-512 over TLS.
+// User is what AGENT_SETTINGS says of the way to the broker: TLS or nil, and a mechanism or "".
 type User struct {
-	Name, Password string
-	TLS            *tls.Config
+	Mechanism, Name, Password, Token string
+	TLS                              *tls.Config
 }
 
-// GivenUser returns the user that AGENT_SETTINGS has, by librdkafka's names; nil without one.
+// GivenUser returns what AGENT_SETTINGS has, by librdkafka's names and `sasl.oauthbearer.token`; nil without any.
 func GivenUser() *User {
 	given := map[string]string{}
 	for line := range strings.SplitSeq(os.Getenv("AGENT_SETTINGS"), "\n") {
 		name, value, _ := strings.Cut(line, "=")
 		given[name] = value
 	}
-	if given["security.protocol"] == "" {
+	protocol := given["security.protocol"]
+	if protocol == "" {
 		return nil
 	}
-	if given["security.protocol"] != "SASL_SSL" || given["sasl.mechanism"] != "SCRAM-SHA-512" {
-		panic("the agents in Go know SCRAM-SHA-512 over TLS only")
+	user := &User{given["sasl.mechanism"], given["sasl.username"], given["sasl.password"], given["sasl.oauthbearer.token"], nil}
+	if strings.HasSuffix(protocol, "SSL") {
+		user.TLS = encryption(given)
 	}
+	return user
+}
+
+func encryption(given map[string]string) *tls.Config {
 	authority, err := os.ReadFile(given["ssl.ca.location"])
 	if err != nil {
 		panic(err)
 	}
-	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(authority)
-	return &User{given["sasl.username"], given["sasl.password"], &tls.Config{RootCAs: trusted}}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	if file := given["ssl.certificate.location"]; file != "" {
+		own, err := tls.LoadX509KeyPair(file, given["ssl.key.location"])
+		if err != nil {
+			panic(err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	}
+	return config
 }

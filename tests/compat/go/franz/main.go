@@ -16,6 +16,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
@@ -137,8 +140,28 @@ func secured() []kgo.Opt {
 	if user == nil {
 		return nil
 	}
-	login := scram.Auth{User: user.Name, Pass: user.Password}
-	return []kgo.Opt{kgo.DialTLSConfig(user.TLS), kgo.SASL(login.AsSha512Mechanism())}
+	var options []kgo.Opt
+	if user.TLS != nil {
+		options = append(options, kgo.DialTLSConfig(user.TLS))
+	}
+	if user.Mechanism != "" {
+		options = append(options, kgo.SASL(mechanism(user)))
+	}
+	return options
+}
+
+func mechanism(user *agent.User) sasl.Mechanism {
+	switch user.Mechanism {
+	case "PLAIN":
+		return plain.Auth{User: user.Name, Pass: user.Password}.AsMechanism()
+	case "SCRAM-SHA-256":
+		return scram.Auth{User: user.Name, Pass: user.Password}.AsSha256Mechanism()
+	case "SCRAM-SHA-512":
+		return scram.Auth{User: user.Name, Pass: user.Password}.AsSha512Mechanism()
+	case "OAUTHBEARER":
+		return oauth.Auth{Token: user.Token}.AsMechanism()
+	}
+	panic("no mechanism " + user.Mechanism)
 }
 
 // Consume, transform, produce: each poll is one transaction, every third is aborted and done again.

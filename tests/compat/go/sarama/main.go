@@ -96,10 +96,11 @@ func settings() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Metadata.Retry.Backoff = backoff
 	if user := agent.GivenUser(); user != nil {
-		config.Net.TLS.Enable, config.Net.TLS.Config = true, user.TLS
-		config.Net.SASL.Enable, config.Net.SASL.Mechanism = true, sarama.SASLTypeSCRAMSHA512
+		config.Net.TLS.Enable, config.Net.TLS.Config = user.TLS != nil, user.TLS
+		config.Net.SASL.Enable, config.Net.SASL.Mechanism = user.Mechanism != "", sarama.SASLMechanism(user.Mechanism)
 		config.Net.SASL.User, config.Net.SASL.Password = user.Name, user.Password
-		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{} }
+		config.Net.SASL.TokenProvider = given(user.Token)
+		config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{mechanism: user.Mechanism} }
 	}
 	return config
 }
