@@ -2,8 +2,7 @@
 
 An append is a system call into the page cache, made in the event loop. A read first takes the bytes
 that the page cache has, and goes to a thread only for the rest, so that a cold read or a slow fsync
-never blocks the loop. This module has its own threads, because a flush is one hop to a thread and
-back: a hop takes 0.1 ms with trio's threads and 0.06 ms with a thread that already waits for jobs.
+never blocks the loop.
 """
 
 import contextlib
@@ -13,22 +12,20 @@ import mmap
 import os
 import shutil
 import stat
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import outcome
 import trio
 
 from odradek.broker.environment.env import NO_DESCRIPTOR, Buffer, DiskUsage, FsyncEnded
+from odradek.broker.environment.threads import Threads
 from odradek.broker.storage.fsyncs import Fsyncs, is_possible
 
 T = TypeVar("T")
 
 THREADS_MAX: Final = 8
-THREAD_IDLE_SECONDS: Final = 10.0
 DESCRIPTOR_PAUSE_SECONDS: Final = 0.1
 FILE_MODE: Final = 0o644
 PRIVATE_MODE: Final = 0o600
@@ -45,109 +42,6 @@ _sync: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
 _allocate: Final[Callable[[int, int, int], None] | None] = getattr(os, "posix_fallocate", None)
 
 _Read = Callable[[int, bytearray, int, int], int]
-_Done = Callable[[outcome.Outcome[Any]], None]
-_Job = tuple[Callable[[], object], _Done, trio.lowlevel.TrioToken]
-
-
-class _Worker:
-    """A thread of `Threads`. While it is idle its lock is held, and it has no job."""
-
-    __slots__ = ("has_job", "job")
-
-    def __init__(self, job: _Job) -> None:
-        self.job: _Job | None = job
-        self.has_job = threading.Lock()
-        self.has_job.acquire()
-
-    def do_job(self) -> None:
-        """Run the job and forget it: it may have a large buffer."""
-        assert self.job is not None
-        (function, done, token), self.job = self.job, None
-        result = outcome.capture(function)
-        with contextlib.suppress(trio.RunFinishedError):  # the loop has ended
-            token.run_sync_soon(done, result)
-
-
-class Threads:
-    """Up to `THREADS_MAX` threads for blocking calls. An idle thread ends by itself.
-
-    A job goes to the thread that became idle last: its caches are warm, and the others may end. It
-    wakes only that one. (Threads that wait for the same `queue.SimpleQueue` are all woken.)
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
-        self._waiting: deque[_Job] = deque()
-        self._count = 0
-
-    async def run(self, function: Callable[[], T]) -> T:
-        """Call `function` in a thread, and wait for its end even if the caller is cancelled.
-
-        The caller must know what reached the disk before it decides anything else. A cancellation
-        is therefore delivered after the call. Raises OSError as `start`.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self.start(function, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
-        result: T = await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
-        return result
-
-    def start(self, function: Callable[[], object], done: _Done) -> None:
-        """Call `function` in a thread, and then `done` with its outcome in the loop.
-
-        Raises OSError EAGAIN if there is no thread, and the system lets none start.
-        """
-        job = function, done, trio.lowlevel.current_trio_token()
-        with self._lock:
-            is_one_more = not self._idle and self._count < THREADS_MAX
-            self._count += is_one_more
-            if not is_one_more:
-                self._give(job)
-        if is_one_more:
-            self._start_thread(job)
-
-    def _start_thread(self, job: _Job) -> None:
-        worker = _Worker(job)
-        try:
-            threading.Thread(target=self._work, args=(worker,), name="disk", daemon=True).start()
-        except RuntimeError as error:
-            with self._lock:
-                self._count -= 1
-                if not self._count:
-                    raise OSError(errno.EAGAIN, str(error)) from error
-                self._give(job)
-
-    def _give(self, job: _Job) -> None:
-        """Pass a job to an idle thread, or else to the next that becomes idle. Hold the lock."""
-        if not self._idle:
-            self._waiting.append(job)
-            return
-        worker = self._idle.pop()
-        worker.job = job
-        worker.has_job.release()
-
-    def _work(self, worker: _Worker) -> None:
-        worker.do_job()
-        while self._has_next(worker):
-            worker.do_job()
-
-    def _has_next(self, worker: _Worker) -> bool:
-        """Wait for the next job of a thread. Return False if there was none for long."""
-        with self._lock:
-            if self._waiting:
-                worker.job = self._waiting.popleft()
-                return True
-            self._idle.append(worker)
-        if worker.has_job.acquire(timeout=THREAD_IDLE_SECONDS):
-            return True
-        with self._lock:
-            if worker in self._idle:
-                self._idle.remove(worker)
-                self._count -= 1
-                return False
-        # `start` took the thread for a job just after the time-out.
-        worker.has_job.acquire()
-        return True
 
 
 class SystemFile:
@@ -309,7 +203,7 @@ class SystemDisk:
     """The machine's file system."""
 
     def __init__(self) -> None:
-        self._threads = Threads()
+        self._threads = Threads("disk", THREADS_MAX)
         self._fsyncs = Fsyncs(THREADS_MAX) if is_possible() else None
         self._boot_id = _boot_id()  # read once, not for each of thousands of logs
 

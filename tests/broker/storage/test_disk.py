@@ -4,7 +4,6 @@ import errno
 import os
 import resource
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +14,8 @@ import trio
 import trio.testing
 
 from odradek.broker.environment import compiled
-from odradek.broker.storage import disk as disk_module
-from odradek.broker.storage.disk import THREADS_MAX, SystemDisk, Threads, read_only
+from odradek.broker.storage.disk import THREADS_MAX, SystemDisk, read_only
+from tests.fakes.threads import cannot_start
 
 PATIENCE_SECONDS = 60
 
@@ -157,53 +156,6 @@ def test_a_lock_is_exclusive(disk: SystemDisk, tmp_path: Path) -> None:
     disk.lock(f"{tmp_path}/lock").release()
 
 
-async def test_jobs_run_beside_each_other_in_a_bounded_number_of_threads() -> None:
-    threads = Threads()
-    together = threading.Barrier(4)
-    seen: set[int] = set()
-
-    def job() -> int:
-        together.wait(timeout=PATIENCE_SECONDS)
-        seen.add(threading.get_ident())
-        return 7
-
-    async def run() -> None:
-        assert await threads.run(job) == 7
-
-    for _ in range(10):
-        async with trio.open_nursery() as nursery:
-            for _ in range(4):
-                nursery.start_soon(run)
-    assert 4 <= len(seen) <= 8
-
-
-async def test_more_jobs_than_threads_wait_for_their_turn() -> None:
-    threads = Threads()
-    seen: set[int] = set()
-    done: list[int] = []
-
-    async def run(number: int) -> None:
-        await threads.run(lambda: seen.add(threading.get_ident()))
-        done.append(number)
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        async with trio.open_nursery() as nursery:
-            for number in range(20 * THREADS_MAX):
-                nursery.start_soon(run, number)
-    assert sorted(done) == list(range(20 * THREADS_MAX))
-    assert len(seen) <= THREADS_MAX
-
-
-async def test_no_job_is_lost_when_its_thread_ends_meanwhile(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(disk_module, "THREAD_IDLE_SECONDS", 0.0)
-    threads = Threads()
-    with trio.fail_after(PATIENCE_SECONDS):
-        for number in range(500):
-            assert await threads.run(partial(int, number)) == number
-
-
 async def test_a_system_without_threads_is_an_error_of_the_disk_and_counts_no_thread(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -211,97 +163,16 @@ async def test_a_system_without_threads_is_an_error_of_the_disk_and_counts_no_th
     monkeypatch.setenv(compiled.OFF, "1")  # the threads in C are not those of Python
     file = SystemDisk().open(f"{tmp_path}/a")
     file.append(b"bytes")
-    threads = Threads()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot_start)
         for _ in range(2 * THREADS_MAX):
             with pytest.raises(OSError, match="can't start new thread"):
-                await threads.run(lambda: 1)
-            with pytest.raises(OSError, match="can't start new thread"):
                 file.start_fsync(lambda _error: None)
     with trio.fail_after(PATIENCE_SECONDS):
-        assert await threads.run(lambda: 1) == 1
         await file.fsync()
     file.close()
     with pytest.raises(OSError, match="Bad file descriptor"):  # closed: no call has it in use
         file.append(b"more")
-
-
-async def test_a_job_waits_for_a_busy_thread_if_no_other_can_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    threads = Threads()
-    may_go_on = threading.Event()
-    done: list[str] = []
-
-    def first() -> None:
-        may_go_on.wait(PATIENCE_SECONDS)
-        done.append("first")
-
-    with trio.fail_after(PATIENCE_SECONDS):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(threads.run, first)
-            await trio.testing.wait_all_tasks_blocked()
-            monkeypatch.setattr(threading.Thread, "start", cannot_start)
-            nursery.start_soon(threads.run, lambda: done.append("second"))
-            await trio.testing.wait_all_tasks_blocked()
-            may_go_on.set()
-    assert done == ["first", "second"]
-
-
-def cannot_start(_thread: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
-
-
-async def test_an_idle_thread_does_not_keep_what_its_last_job_read() -> None:
-    threads = Threads()
-    read = await threads.run(lambda: Buffer(b"large"))
-    kept = weakref.ref(read)
-    del read
-    with trio.fail_after(PATIENCE_SECONDS):
-        while kept() is not None:  # noqa: ASYNC110 - nothing says when the thread has become idle
-            await trio.sleep(0.01)
-
-
-class Buffer(bytearray):
-    """A buffer that weak references may point to."""
-
-
-async def test_an_error_in_a_thread_is_raised_where_it_is_waited_for() -> None:
-    def fail() -> None:
-        raise OSError(errno.EIO, "broken")
-
-    threads = Threads()
-    with pytest.raises(OSError, match="broken"):
-        await threads.run(fail)
-    assert await threads.run(lambda: 1) == 1
-
-
-async def test_a_cancelled_caller_hears_what_became_of_the_job() -> None:
-    """The caller must know what reached the disk before it decides anything else."""
-    threads = Threads()
-    may_go_on = threading.Event()
-    became: list[str] = []
-
-    async def run(scope: trio.CancelScope) -> None:
-        with scope:
-            await threads.run(lambda: may_go_on.wait(PATIENCE_SECONDS))
-            became.append("known")
-            await trio.lowlevel.checkpoint()
-            became.append("not reached")
-
-    scope = trio.CancelScope()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(run, scope)
-        await trio.testing.wait_all_tasks_blocked()
-        scope.cancel()
-        await trio.testing.wait_all_tasks_blocked()
-        may_go_on.set()
-    assert became == ["known"]
-    with trio.CancelScope() as cancelled:
-        cancelled.cancel()
-        await threads.run(lambda: became.append("never begun"))
-    assert became == ["known"]
 
 
 async def test_a_flush_of_names_waits_while_no_descriptor_is_left(
