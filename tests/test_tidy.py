@@ -154,7 +154,10 @@ ADDRESSES = {
         "client/",
         "broker/testing.py",
     ),
-    "threading": ("broker/storage/disk.py", "client/blocking", "client/green.py"),
+    "threading": (
+        *("broker/environment/giving_way.py", "broker/environment/threads.py"),
+        *("client/blocking", "client/green.py"),
+    ),
     "gc": ("broker/environment/collector.py",),
     "httpx2": (
         *("broker/cluster/etcd_connections.py", "broker/cluster/etcd_gateway.py"),
@@ -182,6 +185,7 @@ OUTSIDE_ALLOWED = (
     *("broker/environment/compiled.py", "broker/storage/fsyncs.py"),
     "broker/environment/ready_sockets.py",
     *("broker/environment/tls_connection.py", "broker/environment/handshake_threads.py"),
+    *("broker/environment/threads.py", "broker/environment/giving_way.py"),
     "broker/environment/encrypted_socket.py",
     *("broker/tls/listener_tls.py", "client/tls/"),
     "broker/oauth/key_places.py",

@@ -21,7 +21,7 @@ from odradek.broker.environment.env import (
     TlsContext,
     nothing_noted,
 )
-from odradek.broker.environment.handshake_threads import HandshakeThreads
+from odradek.broker.environment.handshake_threads import OwnHandshakes, StepThreads
 from odradek.broker.environment.reactor import Reactor
 from odradek.broker.environment.socket_end import SocketEnd
 from odradek.client.network import CertificateRefused
@@ -54,7 +54,7 @@ class TlsConnection(SocketEnd):
         is_local: bool,
         reactor: Reactor | None,
         tls: TlsContext,
-        threads: HandshakeThreads,
+        threads: StepThreads,
     ) -> None:
         super().__init__(sock, peer, is_local=is_local, reactor=reactor)
         self._is_drained = False
@@ -80,9 +80,6 @@ class TlsConnection(SocketEnd):
             records = EncryptedSocket(self._socket, self._tls())
             records.arrive()
             await self._agree(records, note_progress)
-        except RuntimeError as error:
-            await self._linger()
-            raise HandshakeFailed(f"its TLS handshake has no thread ({error})") from error
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             failure = error if isinstance(error, OSError) else OSError(str(error))
             await self._linger()
@@ -197,7 +194,7 @@ class ConnectingTls(TlsConnection):
             is_local=is_local,
             reactor=None,
             tls=tls,
-            threads=HandshakeThreads(),
+            threads=OwnHandshakes(),
         )
         self._host = host
 
@@ -205,8 +202,6 @@ class ConnectingTls(TlsConnection):
         try:
             records = EncryptedSocket(self._socket, self._tls(), server_hostname=self._host)
             await self._agree(records, note_progress)
-        except RuntimeError as error:
-            raise HandshakeFailed(f"the TLS handshake has no thread ({error})") from error
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             failure = error if isinstance(error, OSError) else OSError(str(error))
             raise HandshakeFailed(why_not_connected(failure, self.peer, self._host)) from error

@@ -86,6 +86,16 @@ TLS_BUGS: Final = (
         tests=(f"{PEERS}an_entry_makes_a_broker_and_its_end_ends_the_connection",),
     ),
     Planted(
+        bug="threads of handshakes do not give way to the loop",
+        where="HandshakeThreads.__init__",
+        old='Threads("handshakes", FIRST_STEPS_AT_ONCE + LATER_STEPS_AT_ONCE, give_way)',
+        new='Threads("handshakes", FIRST_STEPS_AT_ONCE + LATER_STEPS_AT_ONCE)',
+        tests=(
+            "tests/broker/environment/test_giving_way.py::"
+            "test_handshakes_of_strangers_give_way_and_our_own_do_not",
+        ),
+    ),
+    Planted(
         bug="a handshake has no time limit",
         where="Handshakes.know",
         old="trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)",

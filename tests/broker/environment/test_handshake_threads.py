@@ -33,7 +33,7 @@ class Flood:
 
     async def hello(self) -> None:
         try:
-            await self.threads.run(self._step, is_first=True)
+            await self.threads.run(self._step, is_first=True, peer="192.0.2.9:1")
         except HandshakeFailed as error:
             self.refused += "too many other TLS handshakes" in str(error)
         else:
@@ -63,7 +63,7 @@ async def test_of_a_flood_of_hellos_a_few_wait_and_the_rest_is_refused(flood: Fl
 
 
 async def test_a_handshake_that_is_nearly_done_waits_for_no_flood(flood: Flood) -> None:
-    assert await flood.threads.run(lambda: True, is_first=False)
+    assert await flood.threads.run(lambda: True, is_first=False, peer="192.0.2.9:1")
     assert flood.ended == 0
 
 
@@ -72,7 +72,7 @@ async def test_those_that_wait_are_served_when_there_is_room(flood: Flood) -> No
     while flood.ended + flood.refused < FLOOD:  # noqa: ASYNC110
         await trio.sleep(0.001)
     assert flood.ended == FIRST_STEPS_AT_ONCE + FIRST_STEPS_WAITING
-    assert await flood.threads.run(lambda: True, is_first=True)
+    assert await flood.threads.run(lambda: True, is_first=True, peer="192.0.2.9:1")
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1:1", "[2001:db8:0:1::1]:1"])
@@ -106,4 +106,4 @@ async def test_a_step_that_fails_gives_its_thread_back() -> None:
     for is_first in (True, False):
         for _ in range(FIRST_STEPS_WAITING + 10):
             with pytest.raises(OSError, match="reset"):
-                await threads.run(fails, is_first=is_first)
+                await threads.run(fails, is_first=is_first, peer="192.0.2.9:1")

@@ -4,6 +4,7 @@ import random
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from odradek.broker.tls.listener_tls import ListenerTls
 from tests.broker.config.configured import from_properties
 from tests.broker.environment.test_system import receive
 from tests.certificates import Authority
+from tests.fakes.threads import cannot_start
 
 PATIENCE_SECONDS = 60
 RECORD_BYTES = 100
@@ -404,14 +406,9 @@ async def test_a_handshake_for_which_no_thread_can_start_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ended the listener, and the broker with it."""
-
-    async def cannot_start(*_: Any, **__: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        raise RuntimeError("can't start new thread")
-
     async with served(tmp_path) as found:
         with monkeypatch.context() as patched, found.plain() as client:
-            patched.setattr(trio.to_thread, "run_sync", cannot_start)
+            patched.setattr(threading.Thread, "start", cannot_start)
             client.sendall(b"\x16")
             await until(lambda: bool(found.failures))
         assert "can't start new thread" in found.failures[0]

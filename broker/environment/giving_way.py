@@ -1,0 +1,64 @@
+"""A thread whose work may wait: it gives way to all others on its processor.
+
+A handshake signs for milliseconds. Where its processor has the loop, too, or a client, these have
+to wait: a Linux that is fair lets each thread have its slice of some milliseconds. So a thread of
+handshakes asks for three things. None of them needs a right, and each is left out where the system
+does not know it.
+
+- A nice value: while others want the processor, it gets a tenth of what they get. It gets that:
+  with SCHED_IDLE a busy processor would let no client in.
+- SCHED_BATCH: when it wakes, it takes the processor from nobody.
+- The longest slice: since Linux 6.12 a thread that wakes takes the processor at once from one whose
+  slice is longer, instead of when that one's slice is over.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import sys
+import threading
+from typing import Final
+
+NICER: Final = 10
+"""How much nicer it is than the thread that started it."""
+NICEST: Final = 19
+SLICE_NS: Final = 100_000_000
+"""The longest that Linux takes."""
+SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
+"""The number of the system call, for which Python and libc have no function."""
+
+
+class _Attributes(ctypes.Structure):
+    """`struct sched_attr`, as `man 2 sched_setattr` has it."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("sched_policy", ctypes.c_uint32),
+        ("sched_flags", ctypes.c_uint64),
+        ("sched_nice", ctypes.c_int32),
+        ("sched_priority", ctypes.c_uint32),
+        ("sched_runtime", ctypes.c_uint64),
+        ("sched_deadline", ctypes.c_uint64),
+        ("sched_period", ctypes.c_uint64),
+    )
+
+
+def give_way() -> None:
+    """Make the calling thread give way from now on, as far as the system can do that."""
+    if sys.platform != "linux":
+        return  # elsewhere a priority is that of the whole process
+    thread = threading.get_native_id()
+    nice = min(os.getpriority(os.PRIO_PROCESS, thread) + NICER, NICEST)
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
+    number = SCHED_SETATTR.get(platform.machine())
+    if number is None:
+        return
+    wanted = _Attributes(
+        size=ctypes.sizeof(_Attributes),
+        sched_policy=os.SCHED_BATCH,
+        sched_nice=nice,
+        sched_runtime=SLICE_NS,
+    )
+    ctypes.CDLL(None).syscall(number, 0, ctypes.byref(wanted), 0)
