@@ -1,8 +1,8 @@
 """Produce, key 0, versions 3-13 (listed from 0: KAFKA-18659).
 
 Behaviour: appends one record batch to each partition named, in order, and answers each for itself.
-With acks=-1 the answer waits until the high watermark covers everything (with `log.flush=ack`:
-until it is on disk), while the connection takes its next request. acks=1 waits for the same: this
+With acks=-1 the answer waits until the high watermark covers everything, which is then on disk
+(unless log.flush=os), while the connection takes its next request. acks=1 waits for the same: this
 broker is the only in-sync replica, and in Kafka the high watermark of a sole replica covers a
 record before its producer is answered. So a fetch or ListOffsets right after sees the record.
 acks=0 has no answer; an error closes the connection, as Kafka does.
@@ -21,8 +21,8 @@ INVALID_PRODUCER_EPOCH, never PRODUCER_FENCED.
 
 Differs from Kafka:
 
-- Durable by default. With `log.flush=ack`, every acknowledged write is on disk. Kafka relies on
-  replication for this.
+- Durable by default. Every acknowledged write is on disk (`log.flush=journal` or `ack`). Kafka
+  relies on replication for this.
 - Null or empty records are INVALID_RECORD. Kafka does not answer at all.
 - A transactional batch has a producer id. One without is refused, as is a producer id without an
   epoch (INVALID_RECORD or INVALID_PRODUCER_ID_MAPPING). Kafka appends such a batch: no coordinator

@@ -171,14 +171,15 @@ class BrokerConfig(DiagnosticSettings):
 
     # logs
     log_flush: str = string(
-        "ack",
-        choices=("ack", "journal", "os"),
+        "journal",
+        choices=("journal", "ack", "os"),
         ours=True,
         about=(
-            "`ack`: a write is on disk before it is answered. `journal`: the same, but small "
-            "writes to many partitions share one flush, that of a journal in the data directory. "
-            "Earlier versions refuse the directory then, until the broker was stopped in good "
-            "order. `os`: the operating system writes it to disk later, as with Kafka's defaults."
+            "`journal`: a write is on disk before it is answered; small writes to many partitions "
+            "share one flush, that of a journal in the data directory. Version 0.1.0 refuses the "
+            "directory then, until the broker was stopped in good order. `ack`: the same without a "
+            "journal, each log is flushed by itself. `os`: the operating system writes it to disk "
+            "later, as with Kafka's defaults."
         ),
     )
     log_segment_bytes: int = int32(

@@ -5,7 +5,7 @@ Offsets, in this order:
     log start <= last stable offset <= high watermark <= log end
 
 - *high watermark*: below it records are as durable as they will be: every in-sync replica has them,
-  on disk with `log.flush=ack`, appended with `os`.
+  on disk with `log.flush=journal` or `ack`, appended with `os`.
 - *last stable offset*: below it every transaction is decided, and its marker is below the high
   watermark. It is computed whenever one of its causes changes, so that a reader takes both numbers
   in one step and reads within them (KAFKA-9807).

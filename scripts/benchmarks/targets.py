@@ -118,7 +118,7 @@ def wait_until_serving(process: Process, brokers: int = 1) -> None:
 
 
 class OurProcess:
-    """`odradek serve` with its defaults (log.flush=ack), on its own directory."""
+    """`odradek serve` with its defaults (log.flush=journal), on its own directory."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def draw(
     if fixed is not None:
         return _draw_the_rest(rng, seed, brokers, without, fixed)
     segment = rng.choice(SEGMENTS)
-    flush = "os" if brokers > 1 and rng.random() < 0.2 else "ack"
+    flush = rng.choice(("journal", "journal", "ack", "os" if brokers > 1 else "ack"))
     plan = Plan(
         seed=seed,
         brokers=brokers,

@@ -89,7 +89,7 @@ def test_other_names_lead_to_settings_that_there_are() -> None:
         ("zzz", "1", "is not a setting of the broker."),
         ("num.partitions", "0", "cannot be 0; the nearest is 1."),
         ("num.partitions", "many", "is a whole number, not 'many'."),
-        ("log.flush", "Ack", "is ack or journal or os, not 'Ack'. Did you mean ack?"),
+        ("log.flush", "Ack", "is journal or ack or os, not 'Ack'. Did you mean ack?"),
         ("auto.create.topics.enable", "yes", "is true or false, not 'yes'; say true."),
         ("log.retention.hours", "x", "is a whole number, not 'x'."),
         ("log.segment.bytes", str(2**31), "cannot be 2147483648; the nearest is 2147483647."),
@@ -207,7 +207,7 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
         settle(read_properties(text, source="f"))
     assert str(refused.value).splitlines() == [
         "f, line 1: num.partitions cannot be 0; the nearest is 1.",
-        "f, line 2: log.flush is ack or journal or os, not 'now'.",
+        "f, line 2: log.flush is journal or ack or os, not 'now'.",
         "f, line 3: num.partition is not a setting of the broker. Did you mean num.partitions? "
         "Remove it, or go on without it by --ignore-unknown.",
     ]

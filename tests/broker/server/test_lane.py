@@ -26,7 +26,7 @@ from tests.broker.server.lane_clients import (
     response,
     send,
 )
-from tests.broker.server.produced import Producer, broker
+from tests.broker.server.produced import DIRECTORY, Producer, broker
 from tests.fakes.clock import START_MS
 from tests.fakes.net import split_frames
 
@@ -67,8 +67,11 @@ async def test_the_requests_of_many_connections_are_appended_by_one_write(
 
 
 # plant the lane answers before the fsync
-async def test_an_answer_of_the_lane_leaves_after_the_fsync(taken: Counter[bool]) -> None:
-    async with broker() as found:
+@pytest.mark.parametrize("flush", ["journal", "ack"])
+async def test_an_answer_of_the_lane_leaves_after_the_fsync(
+    flush: str, taken: Counter[bool]
+) -> None:
+    async with broker(log_flush=flush) as found:
         (producer,) = await producers_of(found, 1)
         await trio.testing.wait_all_tasks_blocked(0.01)
         gate = found.disk.fsync_gate = trio.Event()
@@ -82,8 +85,11 @@ async def test_an_answer_of_the_lane_leaves_after_the_fsync(taken: Counter[bool]
         gate.set()
         await producer.client.frames(2)
         assert len(producer.client.received) > len(received)
-        durable = found.logs(durable=True)[f"plain-0/{FIRST}"]
-        assert b"held" in durable
+        durable = {
+            "ack": found.logs(durable=True)[f"plain-0/{FIRST}"],
+            "journal": b"".join(found.disk.files(DIRECTORY, "journal-a", durable=True).values()),
+        }
+        assert [name for name, content in durable.items() if b"held" in content] == [flush]
 
 
 # plant the lane passes an answer that is pending
@@ -293,14 +299,25 @@ async def test_a_batch_that_is_sent_twice_in_a_turn_is_stored_once() -> None:
         assert found.logs()[f"plain-0/{FIRST}"].count(b"once") == 1
 
 
-@pytest.mark.parametrize("call", ["append", "fsync"])
-async def test_a_disk_that_fails_is_answered_in_the_words_of_the_ordinary_way(call: str) -> None:
+@pytest.mark.parametrize(
+    ("flush", "call", "path_end"),
+    [
+        ("journal", "append", f"plain-0/{FIRST}"),
+        ("journal", "write_at", "journal-a"),
+        ("journal", "fsync", "journal-a"),
+        ("ack", "append", f"plain-0/{FIRST}"),
+        ("ack", "fsync", f"plain-0/{FIRST}"),
+    ],
+)
+async def test_a_disk_that_fails_is_answered_in_the_words_of_the_ordinary_way(
+    flush: str, call: str, path_end: str
+) -> None:
     said = []
     for is_at_once in (True, False):
-        async with broker(is_at_once=is_at_once) as found:
+        async with broker(is_at_once=is_at_once, log_flush=flush) as found:
             (producer,) = await producers_of(found, 1)
             await trio.testing.wait_all_tasks_blocked(0.01)
-            found.disk.fail(call, 5, path_end=f"plain-0/{FIRST}")
+            found.disk.fail(call, errno.EIO, path_end=path_end)
             answer = await send(found, producer, producer.batch("plain", 0, b"x"))
             assert answer.error_code == E.KAFKA_STORAGE_ERROR
             said.append(answer)
@@ -309,7 +326,7 @@ async def test_a_disk_that_fails_is_answered_in_the_words_of_the_ordinary_way(ca
 
 # plant the lane goes on behind a batch that it could not append
 @pytest.mark.parametrize(("call", "error"), [("append", errno.EIO), ("open", errno.ENOSPC)])
-@pytest.mark.parametrize("flush", ["ack", "os"])
+@pytest.mark.parametrize("flush", ["journal", "ack", "os"])
 async def test_what_follows_a_batch_that_was_not_appended_is_refused_too(
     call: str, error: int, flush: str, taken: Counter[bool]
 ) -> None:
