@@ -16,7 +16,7 @@ SECONDS: Final = (
 
 
 class Histogram:
-    """How often something took how long."""
+    """Counts of durations in seconds."""
 
     __slots__ = ("bounds", "counts", "sum_seconds")
 
