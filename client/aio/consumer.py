@@ -4,13 +4,14 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Generic, Self, Unpack
+from typing import Self, Unpack
 
 import trio
 
 from odradek.client.aio.crossing import Caller, is_under_asyncio
-from odradek.client.aio.hosted import Aio, Reason, aio
-from odradek.client.arguments import in_ms, named
+from odradek.client.aio.hosted import Reason, aio
+from odradek.client.aio.places import AioPlaces
+from odradek.client.arguments import in_ms
 from odradek.client.blocking.consumer import Consumer as BlockingConsumer
 from odradek.client.config import ConsumerOptions
 from odradek.client.consuming.consumer import Consumer as TrioConsumer
@@ -19,7 +20,6 @@ from odradek.client.errors import Closed
 from odradek.client.grouping.membership import OnPartitions
 from odradek.client.grouping.topics import checked
 from odradek.client.serialization import Deserializer, OnError
-from odradek.client.statistics import ConsumerStatistics
 from odradek.client.types import (
     ConsumerRecord,
     FetchedBatch,
@@ -45,7 +45,7 @@ class _Loan:
     is_over: bool = False
 
 
-class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
+class Consumer(AioPlaces[Key, Value]):
     """`odradek.client.Consumer` for asyncio programs.
 
     async with Consumer("127.0.0.1:9092") as consumer:
@@ -83,12 +83,6 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
         """Of the tasks that read at the same time, only one takes records."""
 
     __init__.__doc__ = TrioConsumer.__init__.__doc__
-
-    @property
-    def _open(self) -> BlockingConsumer[Key, Value]:
-        """The blocking consumer behind it, open. To open it waits for no broker."""
-        self._hosted.enter()
-        return self._behind
 
     async def _leave(self, reason: Reason) -> None:
         """Leave the group, while its callbacks can still use this consumer. Then close it."""
@@ -161,64 +155,6 @@ class Consumer(Aio[TrioConsumer], Generic[Key, Value]):
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions and no others. A partition that was assigned keeps its position."""
         self._open.assign(partitions)
-
-    def assignment(self) -> list[TopicPartition]:
-        """Return the assigned partitions."""
-        return self._open.assignment()
-
-    def pause(self, *partitions: TopicPartition) -> None:
-        """Return no records of these partitions (none given: of all) until they are resumed."""
-        self._open.pause(*partitions)
-
-    def resume(self, *partitions: TopicPartition) -> None:
-        """Return records of these partitions (none given: of all) again."""
-        self._open.resume(*partitions)
-
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Set the offset at which reading a partition continues. Raises `Refused`."""
-        self._open.seek(partition, offset)
-
-    def seek_to_committed(self, *partitions: TopicPartition) -> None:
-        """Continue at the stored offsets of these partitions, or of all, as after a restart."""
-        self._open.seek_to_committed(*partitions)
-
-    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Seek to the first offset of these partitions, or of all. Raises `TimedOut`, `Refused`."""
-        self._open._give_back_run()
-        await self._call(self._behind._async.seek_to_beginning, *partitions)
-
-    async def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Seek to the end of these partitions, or of all (read_committed: last stable offset).
-
-        Raises `TimedOut`, `Refused`.
-        """
-        self._open._give_back_run()
-        await self._call(self._behind._async.seek_to_end, *partitions)
-
-    async def position(self, partition: TopicPartition) -> int:
-        """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
-        name = named(partition)
-        known = self._open.positions().get(name)
-        return await self._call(self._behind._async.position, name) if known is None else known
-
-    def positions(self) -> dict[TopicPartition, int]:
-        """Return the positions of all assigned partitions, if they are known."""
-        return self._open.positions()
-
-    def offsets_to_commit(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what `commit` stores, for `Transaction.send_offsets`.
-
-        See `odradek.client.Consumer`. Raises `Refused`.
-        """
-        return self._open.offsets_to_commit()
-
-    def lags(self) -> dict[TopicPartition, int]:
-        """Return how many offsets the positions are behind the ends; see `odradek.client`."""
-        return self._open.lags()
-
-    def statistics(self) -> ConsumerStatistics:
-        """Return what was counted since the consumer was opened, and where it is now."""
-        return self._open.statistics()
 
     # Reading
 

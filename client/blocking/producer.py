@@ -17,20 +17,19 @@ import trio
 
 from odradek.client.arguments import in_ms
 from odradek.client.blocking.delivery import Delivery, Queued, QueuedDelivery
-from odradek.client.blocking.hosted import Blocking, Hosted, blocking
+from odradek.client.blocking.hosted import Hosted, blocking
 from odradek.client.blocking.loop import Loop
+from odradek.client.blocking.producer_view import BlockingProducerView
 from odradek.client.blocking.transaction import Transaction
 from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap, read_options
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
 from odradek.client.journal import LOGGER, loggable, records_were
-from odradek.client.producing.batches import NO_PRODUCER
 from odradek.client.producing.forwarding import ForwardsAtOnce
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import FLUSH_GRACE_S, NO_TRANSACTIONS
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.serializing import Serializers, awaited
 from odradek.client.serialization import Serializer
-from odradek.client.statistics import ProducerStatistics
 from odradek.client.types import (
     Header,
     Key,
@@ -59,7 +58,7 @@ def _warn_at_exit(inner: AsyncProducer, queue: deque[Queued]) -> None:
         )
 
 
-class Producer(Blocking[AsyncProducer], ForwardsAtOnce[Key, Value]):
+class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
     """`odradek.client.Producer` with plain `with` and without `await`."""
 
     def __init__(
@@ -336,28 +335,6 @@ class Producer(Blocking[AsyncProducer], ForwardsAtOnce[Key, Value]):
     def transactional_id(self) -> str | None:
         """The name under which this producer has transactions; None without transactions."""
         return self._transactional_id
-
-    @property
-    def producer_id(self) -> int:
-        """The id that the broker gave this producer; -1 as long as none was needed."""
-        inner = self._hosted.opened
-        return NO_PRODUCER.producer_id if inner is None else inner.producer_id
-
-    @property
-    def producer_epoch(self) -> int:
-        """The epoch of the producer id; -1 as long as no id was needed."""
-        inner = self._hosted.opened
-        return NO_PRODUCER.epoch if inner is None else inner.producer_epoch
-
-    @property
-    def transaction_version(self) -> int:
-        """1 or 2: the generation of the transaction protocol, `transaction.version` (KIP-890)."""
-        inner = self._hosted.opened
-        return 1 if inner is None else inner.transaction_version
-
-    def statistics(self) -> ProducerStatistics:
-        """Return what was counted since the producer was opened, and what it holds now."""
-        return self._hosted.loop.call_nowait(self._async.statistics)
 
     # In the loop's thread
 

@@ -37,7 +37,7 @@ from odradek.client.producing.record_checks import (
 from odradek.client.producing.room import Room
 from odradek.client.producing.sender import Sender
 from odradek.client.producing.serializing import Serializers
-from odradek.client.producing.session import IdempotentSession, ProducerSession
+from odradek.client.producing.session import IdempotentSession
 from odradek.client.producing.state import SessionState
 from odradek.client.producing.transaction import Transaction
 from odradek.client.producing.transactional_session import TransactionalSession
@@ -141,15 +141,12 @@ class Producer(Served, ProducerView, Forwards[Key, Value]):
         self._wall_ms = config.wall_ms
         self._yield_after_bytes = 0
         self._transactions = None
-        session: ProducerSession
+        given = self._cluster, config, self._accumulator
         if config.transactional_id is not None:
-            session = self._transactions = TransactionalSession(
-                self._cluster, config, self._accumulator
-            )
+            self._session = self._transactions = TransactionalSession(*given)
         else:
-            session = IdempotentSession(self._cluster, config, self._accumulator)
-        self._session = session
-        self._sender = Sender(self._cluster, config, self._accumulator, session)
+            self._session = IdempotentSession(*given)
+        self._sender = Sender(*given, self._session)
 
     async def __aenter__(self) -> Self:
         await self._cluster.__aenter__()
