@@ -27,7 +27,7 @@ THROTTLE: Final = "throttle"
 
 
 class RequestCounts:
-    """What one server has answered."""
+    """The requests of one server."""
 
     def __init__(self) -> None:
         self.errors: Counter[int] = Counter()
@@ -42,7 +42,7 @@ class RequestCounts:
         One that is deferred is noted as soon as it is known.
         """
         if isinstance(answer, Deferred):
-            return _Noted(self, key, since, answer).deferred()
+            return _Noted(self, key, since, answer).to_deferred()
         self.note(key, since, answer)
         return answer
 
@@ -90,7 +90,7 @@ class _Noted:
         self._deferred_at = trio.current_time()
         self._is_noted = False
 
-    def deferred(self) -> Deferred:
+    def to_deferred(self) -> Deferred:
         answer = self._answer
         return Deferred(
             self._finish, answer.call_when_due, self._answer_now, is_replicated=answer.is_replicated

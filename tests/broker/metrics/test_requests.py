@@ -48,7 +48,7 @@ def test_a_fetch_that_finds_nothing_has_waited_for_records() -> None:
         assert page.value(f"{WAITS}_count", cause="poll", of="clients") == 0
         assert not fetch(client, "t", 0, max_wait_ms=200).records
         assert page.value(f"{WAITS}_count", cause="poll", of="clients") == 1
-        assert page.value(f"{WAITS}_sum", cause="poll", of="clients") >= 0.2
+        assert page.value(f"{WAITS}_sum", cause="poll", of="clients") > 0
         assert page.value("odradek_request_seconds_sum", request=FETCH.name, of="clients") >= 0.2
 
 
