@@ -133,9 +133,8 @@ class ClientConnection(Allowance):
         )
         self._whole, self._reading = trio.CancelScope(), trio.CancelScope()
         self._counts = counts
-        self._sender = AnswerSender(
-            stream, messages=self._messages, share=self._share, counts=counts
-        )
+        share = self._share
+        self._sender = AnswerSender(stream, messages=self._messages, share=share, counts=counts)
         self._pending = self._sender.pending
         self._receiver = Receiver(
             stream,

@@ -6,8 +6,8 @@ To make those of a version that has none, copy this folder into a checkout of it
     PYTHONPATH=.ns:. python -m tests.upgrade.make tests/upgrade/VERSION
 
 Simulated brokers write them, so clock and chance are the same each time; the bytes are those that
-a broker writes on a real disk. The one broker loses power. Of three brokers, the first is stopped in
-good order, and the two others lose power. (Those of 0.1.0 were killed instead.)
+a broker writes on a real disk. The one broker loses power. Of three brokers, the first is stopped
+in good order, and the two others lose power. (Those of 0.1.0 were killed instead.)
 """
 
 import sys
