@@ -60,6 +60,10 @@ def _given(arguments: Sequence[str] | None) -> argparse.Namespace:
     for name in ("set", "clients", "seconds"):
         if given.faults is None and getattr(given, name) != parser.get_default(name):
             parser.error(f"--{name} needs --faults: without it the seed draws everything")
+    alone = {kind.__name__ for kind in ALONE}
+    for fault in given.faults or () if given.brokers == 1 else ():
+        if fault not in alone:
+            parser.error(f"{fault} needs several brokers: set --brokers 3")
     return given
 
 
