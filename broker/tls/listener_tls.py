@@ -5,6 +5,10 @@ old one; each new connection takes the newest. If anything is wrong with the new
 half written, an expired certificate, the key of another one), the old one stays, and the error says
 so. A new context is not used before it has agreed with itself on TLS, in memory.
 
+`watch` calls it, too, when a file has changed: by a new file under its name, by new bytes, or by a
+link that leads elsewhere, as Kubernetes has them. Twice it must have found the same: a file may be
+half written.
+
 Where authorities are named, brokers may use the listener's certificate among each other, too
 (`peer_contexts.py`): both sides show one, unless brokers log in with passwords. It is made, checked
 and swapped with that for clients.
@@ -12,7 +16,9 @@ and swapped with that for clients.
 
 import datetime
 import logging
+import os
 import ssl
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -45,6 +51,8 @@ from odradek.protocol.keystores import (
 LOGGER: Final = logging.getLogger(__name__)
 
 DAY_SECONDS: Final = 24 * 3600
+LOOK_SECONDS: Final = 15.0
+"""The time between two looks at the files."""
 WARNED_BEFORE: Final = datetime.timedelta(days=14)
 CLIENT_AUTH: Final = "ssl.client.auth"
 NONE: Final = "none"
@@ -55,6 +63,7 @@ VERIFY: Final = {
 }
 PEM_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 PEM_END: Final = "-----END CERTIFICATE-----"
+_Mark = tuple[int, int, int]
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
 
@@ -96,6 +105,7 @@ class ListenerTls:
         self._has_login = has_login
         self._is_for_brokers = is_for_brokers
         self._settings = settings
+        self._marks = _marks_of(self._files)
         self._made = self._make(settings)
         self._warn_of_modes()
         wish = settings.of_listener(name, CLIENT_AUTH)
@@ -110,10 +120,33 @@ class ListenerTls:
             )
 
     async def watch(self) -> None:
-        """Warn once a day of a certificate that ends soon, or does not count, until cancelled."""
+        """Follow the files, and warn daily of a certificate that ends soon, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_files)
+            while True:
+                self._warn_of_end()
+                await trio.sleep(DAY_SECONDS)
+
+    async def _follow_files(self) -> None:
+        before = self._marks
         while True:
-            self._warn_of_end()
-            await trio.sleep(DAY_SECONDS)
+            await trio.sleep(LOOK_SECONDS)
+            try:
+                # A disk may stand still.
+                marks = await trio.to_thread.run_sync(
+                    _marks_of, self._files, abandon_on_cancel=True
+                )
+            except RuntimeError:  # no thread can start now
+                continue
+            if marks == before != self._marks:
+                self.reload(says_same=False)
+            before = marks
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        """The files with what new connections use."""
+        stores = _stores(self._settings, self.name)
+        return tuple(filter(None, (stores.keystore_location, stores.truststore_location)))
 
     def _warn_of_end(self) -> None:
         identity, now = self._made.identity, _now()
@@ -122,7 +155,7 @@ class ListenerTls:
             LOGGER.warning("listener %s: %s %s will refuse it", self.name, why, who)
         elif identity.ends - now < WARNED_BEFORE:
             LOGGER.warning(
-                "listener %s: the certificate in %s expires at %s UTC: replace it, and send SIGHUP",
+                "listener %s: the certificate in %s expires at %s UTC: replace it",
                 self.name,
                 identity.place,
                 f"{identity.ends:%Y-%m-%d %H:%M}",
@@ -187,6 +220,7 @@ class ListenerTls:
 
         `says_same`: log also that nothing is new.
         """
+        self._marks = _marks_of(self._files)
         try:
             made = self._make_valid(self._settings)
         except ConfigError as error:
@@ -410,6 +444,19 @@ def _own_principal(rules: PrincipalRules, identity: CertifiedKey) -> Principal |
         return rules.principal_of(ssl.PEM_cert_to_DER_cert(first[first.index(PEM_BEGIN) :]))
     except HandshakeFailed:
         return None
+
+
+def _marks_of(files: Sequence[str]) -> list[_Mark | None]:
+    """Return what tells each file from the one that it was before; None for one that is missing."""
+    found: list[_Mark | None] = []
+    for file in files:
+        try:
+            status = os.stat(file)
+        except (OSError, ValueError):
+            found.append(None)
+        else:
+            found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+    return found
 
 
 def _now() -> datetime.datetime:

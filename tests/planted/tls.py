@@ -96,6 +96,16 @@ TLS_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a keystore that is replaced counts after a signal only",
+        where="ListenerTls._follow_files",
+        old="if marks == before != self._marks:",
+        new="if marks != before != self._marks:",
+        tests=(
+            "tests/broker/tls/test_listener_tls.py::"
+            "test_a_file_that_is_replaced_is_used_without_a_signal",
+        ),
+    ),
+    Planted(
         bug="a handshake has no time limit",
         where="Handshakes.know",
         old="trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_SECONDS)",

@@ -4,6 +4,7 @@ import datetime
 import logging
 import os
 import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,14 @@ import trio.testing
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import settle
+from odradek.broker.tls import listener_tls
 from odradek.broker.tls.listener_tls import ListenerTls
 from odradek.client.tls.contexts import FILE_MAX_BYTES
 from tests.broker.config.configured import from_properties
 from tests.certificates import DAY, Authority, Signed
 
 NAME = "SECURE"
+PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -171,7 +174,7 @@ async def test_a_certificate_that_ends_soon_is_warned_of_once_a_day(
     date = signed.certificate.not_valid_after_utc
     assert caplog.messages == warnings * [
         f"listener SECURE: the certificate in {signed.both_file} expires at "
-        f"{date:%Y-%m-%d %H:%M} UTC: replace it, and send SIGHUP"
+        f"{date:%Y-%m-%d %H:%M} UTC: replace it"
     ]
 
 
@@ -184,10 +187,96 @@ def test_a_new_certificate_counts_after_reload(
     before = tls.current()
     renewed = authority.signed("renewed", ends=datetime.timedelta(days=90))
     Path(file).write_text(renewed.key_pem + renewed.certificate_pem)
-    assert tls.current() is before, "nothing changes by itself"
+    assert tls.current() is before, "nothing changes in between"
     assert tls.reload()
     assert tls.current() is not before
     assert "listener SECURE has a new certificate, which expires at" in caplog.text
+
+
+@pytest.fixture
+async def followed(signed: Signed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ListenerTls]:
+    """The TLS of a listener that looks at its files all the time."""
+    monkeypatch.setattr(listener_tls, "LOOK_SECONDS", 0.001)
+    tls = tls_of(ssl_keystore_location=signed.both_file)
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tls.watch)
+            yield tls
+            nursery.cancel_scope.cancel()
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """Return the files of each look from now on."""
+    looks: list[Sequence[str]] = []
+    marks_of = listener_tls._marks_of
+
+    def look(files: Sequence[str]) -> list[listener_tls._Mark | None]:
+        looks.append(files)
+        return marks_of(files)
+
+    monkeypatch.setattr(listener_tls, "_marks_of", look)
+    return looks
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110 - nothing says when a look is over
+        await trio.sleep(0.001)
+
+
+async def test_a_file_that_is_replaced_is_used_without_a_signal(
+    followed: ListenerTls, signed: Signed, authority: Authority
+) -> None:
+    before = followed.current()
+    os.replace(authority.signed("renewed").both_file, signed.directory / "broker.pem")
+    await until(lambda: followed.current() is not before)
+
+
+async def test_a_link_that_leads_elsewhere_is_followed_as_kubernetes_swaps_it(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_tls, "LOOK_SECONDS", 0.001)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        os.replace(authority.signed(name).both_file, tmp_path / name / "tls.pem")
+    data = tmp_path / "..data"
+    data.symlink_to("old")
+    tls = tls_of(ssl_keystore_location=f"{data}/tls.pem")
+    before = tls.current()
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tls.watch)
+            (tmp_path / "..tmp").symlink_to("new")
+            (tmp_path / "..tmp").rename(data)
+            await until(lambda: tls.current() is not before)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_file_that_is_half_written_is_complained_of_once_and_used_when_it_is_whole(
+    followed: ListenerTls,
+    signed: Signed,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before, looks = followed.current(), count_looks(monkeypatch)
+    renewed = authority.signed("renewed")
+    file = signed.directory / "broker.pem"
+    file.write_text(renewed.key_pem)
+    await until(lambda: "keeps its certificate of before" in caplog.text)
+    looks.clear()
+    await until(lambda: len(looks) > 5)
+    assert caplog.text.count("keeps its certificate of before") == 1
+    assert followed.current() is before
+    file.write_text(renewed.key_pem + renewed.certificate_pem)
+    await until(lambda: followed.current() is not before)
+
+
+async def test_without_a_change_nothing_is_read_again(
+    followed: ListenerTls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, looks = followed.current(), count_looks(monkeypatch)
+    await until(lambda: len(looks) > 5)
+    assert followed.current() is before
 
 
 @pytest.mark.parametrize("setting", ["ssl.keystore.location", "ssl.truststore.location"])
