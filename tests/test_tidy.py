@@ -106,7 +106,7 @@ PURE = {
         *("grouping/assignors", "grouping/state", "grouping/sticky", "grouping/subscriptions"),
         *("grouping/topics",),
         *("cli/tables", "cli/txn_events", "cli/txn_picture", "cli/words"),
-        *("web/board", "web/guard", "web/lanes"),
+        *("web/board", "web/guard", "web/lags", "web/lanes"),
         *("serialization", "schemas/avro_text", "schemas/registered", "schemas/subjects"),
         "schemas/wire",
         *("spark/batch_decoder", "spark/batch_encoder", "spark/columns", "spark/messages"),

@@ -7,6 +7,7 @@ import click
 
 from odradek.client.administration.acls import CLUSTER_NAME, OPERATIONS
 from odradek.client.blocking import Acl, Admin, Refused
+from odradek.client.cli.acl_words import because, never_counts
 from odradek.client.cli.common import (
     confirm,
     connection_options,
@@ -257,42 +258,7 @@ def why(
         echo_json(facts)
         return
     verdict = "allowed" if decision.is_allowed else "denied"
-    click.echo(f"{verdict}: {_because(decision.reason, decision.acl, decision.is_allowed)}")
-
-
-def _because(reason: str, entry: Acl | None, is_allowed: bool) -> str:
-    if entry is not None:
-        return f"the entry {_sentence(entry)} decides"
-    if reason == "super.users":
-        return "it is one of super.users"
-    if reason == "no entry for it":
-        return "there are entries about the resource, and none of them allows it"
-    if is_allowed:
-        return "no entry is about the resource, and allow.everyone.if.no.acl.found is true"
-    return "no entry is about the resource"
-
-
-def _sentence(entry: Acl) -> str:
-    kind = entry.resource.replace("_", " ")
-    which = f"{kind}s beginning with" if entry.pattern == "prefixed" else kind
-    return (
-        f"{entry.permission} {entry.principal} at {entry.host} {entry.operation} "
-        f"on {which} {entry.name}"
-    )
-
-
-def _never_counts(entry: Acl) -> str | None:
-    """Return the reason why an entry decides nothing, if it never can."""
-    from ipaddress import ip_address
-
-    if not entry.principal.startswith("User:"):
-        return "principals are User:NAME"
-    if entry.host != "*":
-        try:
-            ip_address(entry.host)
-        except ValueError:
-            return "the host is no address"
-    return None
+    click.echo(f"{verdict}: {because(decision.reason, decision.acl, decision.is_allowed)}")
 
 
 def _facts(entry: Acl) -> dict[str, object]:
@@ -304,7 +270,7 @@ def _facts(entry: Acl) -> dict[str, object]:
         "host": entry.host,
         "operation": entry.operation,
         "permission": entry.permission,
-        "never_counts": _never_counts(entry),
+        "never_counts": never_counts(entry),
     }
 
 
@@ -324,7 +290,7 @@ def _show(entries: Sequence[Acl], as_json: bool, *, on_stderr: bool = False) -> 
             entry.host,
             entry.permission,
             entry.operation,
-            f"never counts: {reason}" if (reason := _never_counts(entry)) else "",
+            f"never counts: {reason}" if (reason := never_counts(entry)) else "",
         )
         for entry in entries
     ]

@@ -25,6 +25,7 @@ from odradek.client.cli.common import (
 from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import ClientOptions
 from odradek.client.tls.secret_files import warning_about
+from odradek.client.web.access import AccessSource, WhyQuestion
 from odradek.client.web.board import Board
 from odradek.client.web.cluster import ClusterSource
 from odradek.client.web.entrance import (
@@ -38,6 +39,7 @@ from odradek.client.web.entrance import (
     tls_of,
     visitors_of,
 )
+from odradek.client.web.groups import GroupSource
 from odradek.client.web.guard import Visitors
 from odradek.client.web.page_server import PageFile, PageServer
 from odradek.client.web.poller import Poller
@@ -164,11 +166,16 @@ async def _serve(
     """Serve the page until one of `ends` returns."""
     board = Board()
     board.put("about", "", {"bootstrap": bootstrap})
-    server = PageServer(board, page_files(), {}, visitors, secrets.token_hex(8))
     transactions, cluster = TransactionSource(), ClusterSource()
-    sources = [transactions, cluster, PinSource(transactions, cluster, bootstrap)]
-    poller = Poller(board, sources, server.on_changed)
+    sources = [
+        *(transactions, cluster, PinSource(transactions, cluster, bootstrap)),
+        *(GroupSource(), AccessSource()),
+    ]
     listeners = await bound()
+    admin = Admin(bootstrap, **options)
+    questions = {"/why": WhyQuestion(admin)}
+    server = PageServer(board, page_files(), questions, visitors, secrets.token_hex(8))
+    poller = Poller(board, sources, server.on_changed)
 
     async def end_after(end: Callable[[], Awaitable[None]]) -> None:
         await end()
@@ -177,7 +184,7 @@ async def _serve(
     async def serve_on(listener: Listener) -> None:
         await trio.serve_listeners(server.serve_one, [listener])
 
-    async with Admin(bootstrap, **options) as admin, ClientNursery() as nursery:
+    async with admin, ClientNursery() as nursery:
         for end in ends:
             nursery.start_soon(end_after, end)
         nursery.start_soon(poller.run, admin)

@@ -1,11 +1,14 @@
 // The page: its views, and when they are drawn.
 
-import { el, setText } from "/dom.js";
+import { access } from "/access.js";
+import { setText } from "/dom.js";
+import { groups } from "/groups.js";
+import { replicas } from "/replicas.js";
 import { connection, now, receive, section } from "/rows.js";
 import { transactions } from "/transactions.js";
 import { clock } from "/words.js";
 
-const VIEWS = { transactions };
+const VIEWS = { transactions, groups, replicas, access };
 const EVERY_MS = 500;
 
 const main = document.getElementById("main");

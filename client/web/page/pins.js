@@ -5,7 +5,8 @@ import { missing, section } from "/rows.js";
 import { clock, counted, fate, number, span } from "/words.js";
 
 const BARS_MAX = 12;
-const BLOCKS_MAX = 50;
+const BLOCKS_MAX = 6;
+const MORE = 30;
 const BAR_HEIGHT = 14;
 const WIDEST = 84;
 const NARROWEST = 1;
@@ -121,7 +122,13 @@ export function pins() {
   const list = el("ol", { class: "pins" });
   const young = el("p", { class: "young dim" });
   const lack = el("p", { class: "lack" });
-  const element = el("section", { class: "waiting", "aria-labelledby": "pins-title" }, el("h2", { id: "pins-title" }, "Readers wait"), lack, list, young);
+  let shown = BLOCKS_MAX;
+  const further = el("button", { type: "button", class: "more", hidden: true });
+  further.addEventListener("click", () => {
+    shown += MORE;
+    further.hidden = true;
+  });
+  const element = el("section", { class: "waiting", "aria-labelledby": "pins-title" }, el("h2", { id: "pins-title" }, "Readers wait"), lack, list, further, young);
   return {
     element,
     draw(now) {
@@ -130,12 +137,13 @@ export function pins() {
       const most = Math.max(0, ...old.map((block) => behind(block.rows[0])));
       setText(lack, missing("pins") ?? "");
       const nobody = old.length ? "" : "No transaction that has been open for long keeps committed readers waiting.";
-      const more = old.length > BLOCKS_MAX ? `These are the ${BLOCKS_MAX} oldest of ${old.length} transactions.` : "";
+      further.hidden = old.length <= shown;
+      setText(further, `Show more of ${counted(old.length, "transaction")}`);
       const recent = youngLine(all.filter((block) => !old.includes(block)));
-      setText(young, [nobody, more, recent].filter(Boolean).join(" "));
+      setText(young, [nobody, recent].filter(Boolean).join(" "));
       sync(
         list,
-        old.slice(0, BLOCKS_MAX),
+        old.slice(0, shown),
         (block) => block.key,
         makeBlock,
         (item, block) => updateBlock(item, block.rows, most, now),

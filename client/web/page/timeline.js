@@ -167,7 +167,7 @@ function drawAxis(axis, scale, from, now) {
 export function timeline() {
   const axis = svg("svg", { class: "axis", height: 20, "aria-hidden": "true" });
   const list = el("ol", { class: "lanes" });
-  const element = el("div", { class: "timeline" }, patterns(), el("div", { class: "axis-row" }, axis), list);
+  const element = el("div", { class: "timeline" }, el("div", { class: "axis-row" }, axis), list);
   const toggle = (item) => {
     const detail = item.querySelector(".lane-detail");
     detail.hidden = !detail.hidden;

@@ -4,10 +4,12 @@ import { el, setText, sync } from "/dom.js";
 import { lanesSince, summary } from "/lanes.js";
 import { pins } from "/pins.js";
 import { missing, section } from "/rows.js";
-import { timeline } from "/timeline.js";
+import { table } from "/tables.js";
+import { patterns, timeline } from "/timeline.js";
 import { clock, counted, number, span } from "/words.js";
 
 const WINDOWS = [["1 min", 60_000], ["5 min", 300_000], ["15 min", 900_000], ["1 h", 3_600_000]];
+const COLUMNS = [["transactional id"], ["state"], ["open for", true], ["partitions", true], ["client"], ["producer"], ["in this time"]];
 const PAGE = 60;
 const EVENTS_SHOWN = 30;
 const ROUTINE = new Set(["appeared", "began", "deciding", "committed", "renewed"]);
@@ -80,35 +82,18 @@ function legend() {
   );
 }
 
-function table() {
-  const head = ["transactional id", "state", "open for", "partitions", "client", "producer", "since then"];
-  const body = el("tbody");
-  const element = el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Transactions as a table" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))), body));
-  return {
-    element,
-    draw(lanes, from, now) {
-      sync(
-        body,
-        lanes,
-        (lane) => lane.id,
-        () => el("tr", {}, el("th", { scope: "row" }), head.slice(1).map(() => el("td"))),
-        (item, lane) => {
-          const row = lane.row;
-          const last = lane.events.at(-1);
-          const cells = [
-            lane.name,
-            row ? row.state : "gone",
-            row && row.is_open ? span(now - row.started_ms) : "",
-            row && row.partition_count ? number(row.partition_count) : "",
-            row ? (row.client ?? "") : "",
-            row ? `${row.producer_id} epoch ${row.producer_epoch}` : "",
-            [summary(lane), last && !ROUTINE.has(last.kind) ? `${clock(last.at_ms)} ${last.text}` : ""].filter(Boolean).join("; "),
-          ];
-          cells.forEach((text, index) => setText(item.children[index], text));
-        },
-      );
-    },
-  };
+function cellsOf(lane, now) {
+  const row = lane.row;
+  const last = lane.events.at(-1);
+  return [
+    lane.name,
+    row ? row.state : "gone",
+    row && row.is_open ? span(now - row.started_ms) : "",
+    row && row.partition_count ? number(row.partition_count) : "",
+    row ? (row.client ?? "") : "",
+    row ? `${row.producer_id} epoch ${row.producer_epoch}` : "",
+    [summary(lane), last && !ROUTINE.has(last.kind) ? `${clock(last.at_ms)} ${last.text}` : ""].filter(Boolean).join("; "),
+  ];
 }
 
 // The newest events first. Of routine events, only the last one of each id.
@@ -171,7 +156,7 @@ function figures() {
 
 export function transactions() {
   let last = Date.now();
-  const parts = { figures: figures(), pins: pins(), timeline: timeline(), table: table(), happened: happened() };
+  const parts = { figures: figures(), pins: pins(), timeline: timeline(), table: table("Transactions", COLUMNS), happened: happened() };
   const more = el("button", { type: "button", class: "more", hidden: true });
   const lack = el("p", { class: "lack" });
   const nothing = el("p", { class: "dim" });
@@ -186,7 +171,8 @@ export function transactions() {
     const shown = lanes.slice(0, chosen.pages * PAGE);
     parts.timeline.element.hidden = chosen.asTable || !shown.length;
     parts.table.element.hidden = !chosen.asTable || !shown.length;
-    (chosen.asTable ? parts.table : parts.timeline).draw(shown, from, until);
+    if (chosen.asTable) parts.table.draw(shown.map((lane) => ({ key: lane.id, cells: cellsOf(lane, until) })));
+    else parts.timeline.draw(shown, from, until);
     setText(nothing, lanes.length ? "" : "No transaction in this time.");
     more.hidden = shown.length === lanes.length;
     setText(more, `Show more of ${counted(lanes.length, "lane")}`);
@@ -200,6 +186,7 @@ export function transactions() {
   const element = el(
     "div",
     { class: "view view-transactions" },
+    patterns(),
     parts.figures.element,
     parts.pins.element,
     el("section", { class: "over-time", "aria-labelledby": "lanes-title" }, el("h2", { id: "lanes-title" }, "Transactions"), controls(again), legend(), lack, nothing, parts.timeline.element, parts.table.element, more),

@@ -34,6 +34,8 @@ class ServedPage:
                     continue
                 for section, key, value in json.loads(line[6:])["rows"]:
                     rows[section, key] = value
+                    if value is None:
+                        del rows[section, key]
                 if found := is_there(rows):
                     return found
         raise AssertionError(f"the stream has ended: {rows}")

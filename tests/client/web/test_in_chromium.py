@@ -1,0 +1,267 @@
+"""The page in a real Chromium, beside a real broker."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from odradek.broker.testing import RunningBroker, create_topic, run_broker
+from odradek.client.blocking import Producer
+from tests.client.web.browser import NONE, Window, chromium, window
+from tests.client.web.full_page import FullPage, full_page
+from tests.client.web.pages import ServedPage, served_page
+from tests.client.web.scene import FENCED, LATE, STALLS, fence, scene
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow
+
+VIEWS = ("transactions", "groups", "replicas", "access")
+HOSTILE = '<img src=x onerror="window.wasRun = true">'
+PICTURES = os.environ.get("ODRADEK_PICTURES")
+"""The folder that gets the pictures of the documentation, if it is given."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def broker(browser: "Browser") -> Iterator[RunningBroker]:
+    access = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    config = {"authorizer.class.name": access, "super.users": "User:ANONYMOUS"}
+    with run_broker(config=config) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(broker: RunningBroker) -> Iterator[ServedPage]:
+    with served_page(broker.address) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def crowd(browser: "Browser") -> Iterator[FullPage]:
+    with full_page() as served:
+        yield served
+
+
+def test_a_producer_that_stalls_is_named_with_what_ends_it(
+    browser: "Browser", broker: RunningBroker, page: ServedPage
+) -> None:
+    topic = create_topic(broker, "till", partitions=1)
+    with window(browser) as opened:
+        opened.show(page.link)
+        with (
+            Producer(broker.address, transactional_id="stalled", client_id="till-app") as producer,
+            producer.transaction() as transaction,
+        ):
+            transaction.send(topic, b"x").result()
+            began = time.monotonic()
+            opened.wait_text(".waiting", "stalled")
+            print(f"the page named it after {time.monotonic() - began:.1f} s")
+            said = opened.wait_text(".pin", "stalled")
+        assert "till-app at 127.0.0.1" in said
+        assert "1 record waits, open for" in said
+        assert f"odradek txn abort --bootstrap {broker.address} -- stalled" in said
+        assert f"{topic}-0" in said
+        opened.page.locator(".pin").filter(has_text="stalled").wait_for(state="detached")
+        opened.page.locator('.lane[data-key="stalled"] .span-committed').first.wait_for()
+
+
+def test_a_fence_appears_in_its_lane_with_its_cause(
+    browser: "Browser", broker: RunningBroker, page: ServedPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(page.link)
+        with Producer(broker.address, transactional_id="twice") as first:
+            with first.transaction() as transaction:
+                transaction.send(create_topic(broker, "t"), b"x").result()
+            opened.page.locator('.lane[data-key="twice"]').wait_for()
+            with Producer(broker.address, transactional_id="twice", client_id="newcomer"):
+                flag = opened.page.locator('.lane[data-key="twice"] .fence title')
+                flag.wait_for(state="attached")
+        cause = "was fenced: a new instance, newcomer at 127.0.0.1, started"
+        assert cause in (flag.text_content() or "")
+        assert cause in opened.wait_text(".happened li", "twice was fenced")
+
+
+def test_names_that_are_html_stay_text(
+    browser: "Browser", broker: RunningBroker, page: ServedPage
+) -> None:
+    topic = create_topic(broker, "html")
+    with window(browser) as opened:
+        opened.show(page.link)
+        with (
+            Producer(broker.address, transactional_id=HOSTILE, client_id=HOSTILE) as producer,
+            producer.transaction() as transaction,
+        ):
+            transaction.send(topic, b"x").result()
+            said = opened.wait_text(".pin", HOSTILE)
+            assert said.count(HOSTILE) >= 2  # the transactional id and the client id
+            opened.page.locator(".lane-name").filter(has_text=HOSTILE).click()
+            opened.page.get_by_role("button", name="Table").click()
+            opened.wait_text("table", HOSTILE)
+        assert opened.page.locator("img").count() == 0
+        assert opened.page.evaluate("window.wasRun") is None
+        assert opened.hosts == {page.link.split("/")[2]}  # nobody else was asked for anything
+
+
+def test_the_page_says_since_when_the_broker_is_away_and_goes_on_when_it_is_back(
+    browser: "Browser",
+) -> None:
+    with (
+        run_broker() as broker,
+        served_page(broker.address) as page,
+        window(browser) as opened,
+    ):
+        opened.show(page.link)
+        broker.kill()
+        said = opened.wait_text("#state.trouble", "no answer from the brokers since")
+        assert "what is shown is old" in said
+        broker.start()
+        opened.page.wait_for_selector("#state.well")
+
+
+def test_the_page_says_that_its_own_process_is_away_and_takes_everything_anew_from_the_next(
+    browser: "Browser", broker: RunningBroker
+) -> None:
+    page = browser.new_page()
+    try:
+        opened = Window(page)  # its console has the failed connections, and may
+        with served_page(broker.address) as served:
+            opened.show(served.link)
+            port = served.link.rpartition(":")[2].rstrip("/")
+        opened.wait_text("#state.trouble", "odradek web does not answer since")
+        with served_page(broker.address, "--listen", f"127.0.0.1:{port}"):
+            page.wait_for_selector("#state.well")
+    finally:
+        page.close()
+
+
+def test_everything_can_be_done_with_the_keyboard(browser: "Browser", crowd: FullPage) -> None:
+    with window(browser) as opened:
+        opened.show(crowd.link)
+        keyboard = opened.page.keyboard
+        lane = opened.page.locator(".lane-name").first
+        lane.wait_for()
+        reached = set()
+        for _ in range(40):
+            keyboard.press("Tab")
+            reached.add(opened.page.evaluate("document.activeElement.textContent.trim()"))
+            if opened.page.evaluate("document.activeElement.className") == "lane-name":
+                break
+        assert {"Skip to the content", "Groups", "Copy", "Table", "All ids", "Hold"} <= reached
+        assert opened.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != (
+            "none"
+        )
+        keyboard.press("Enter")
+        assert lane.get_attribute("aria-expanded") == "true"
+        opened.wait_text(".lane-detail", "producer")
+        opened.page.wait_for_timeout(1200)  # it is drawn again, and the focus stays
+        assert opened.page.evaluate("document.activeElement.className") == "lane-name"
+
+
+def test_a_thousand_open_transactions_can_be_looked_through(
+    browser: "Browser", crowd: FullPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(crowd.link)
+        opened.wait_text(".figures", "1,000 open of 1,000 transactional ids")
+        assert opened.page.locator(".lane").count() == 60
+        opened.page.get_by_role("button", name="Show more of 1,000 lanes").click()
+        assert opened.page.locator(".lane").count() == 120
+        opened.page.get_by_label("Find").fill("task-0777")
+        opened.page.locator(".lane").nth(1).wait_for(state="detached")
+        assert opened.wait_text(".lane", "task-0777")
+        assert opened.page.locator(".pin").count() == 6
+        opened.page.get_by_role("button", name="Show more of 1,000 transactions").click()
+        opened.page.locator(".pin").nth(35).wait_for()
+        opened.page.goto(f"{crowd.link}#replicas")
+        opened.wait_text(".figures", "10,000 partitions of 100 topics · 3 not in sync")
+
+
+def test_hold_stops_the_time(browser: "Browser", crowd: FullPage) -> None:
+    with window(browser) as opened:
+        opened.show(crowd.link)
+        hold = opened.page.get_by_role("button", name="Hold")
+        hold.click()
+        axis = opened.page.locator(".axis")
+        before = axis.inner_html()
+        opened.page.wait_for_timeout(1500)
+        assert axis.inner_html() == before
+        hold.click()
+        opened.page.wait_for_function(
+            "before => document.querySelector('.axis').innerHTML !== before", arg=before
+        )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_axe_finds_nothing(browser: "Browser", crowd: FullPage, view: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=NONE).Axe()
+    with window(browser, color_scheme=scheme) as opened:
+        opened.show(crowd.link, view)
+        if view == "transactions":
+            opened.page.locator(".lane-name").first.click()
+        found = axe.run(opened.page)
+        assert found.violations_count == 0, found.generate_report()
+        if view == "transactions":
+            opened.page.get_by_role("button", name="Table").click()
+            found = axe.run(opened.page)
+            assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("width", [360, 1600])
+def test_nothing_is_wider_than_the_window(
+    browser: "Browser", crowd: FullPage, view: str, width: int
+) -> None:
+    with window(browser, viewport={"width": width, "height": 800}) as opened:
+        opened.show(crowd.link, view)
+        assert opened.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_question_why_is_answered(
+    browser: "Browser", broker: RunningBroker, page: ServedPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(page.link, "access")
+        opened.page.get_by_label("May").fill("User:alice")
+        opened.page.get_by_label("called").fill("ledger")
+        opened.page.get_by_role("button", name="Ask").click()
+        opened.wait_text(".answer", "✕ Denied: No entry is about the resource.")
+
+
+def test_the_pictures_of_the_documentation(browser: "Browser", tmp_path: Path) -> None:
+    """They are taken anew with `ODRADEK_PICTURES=docs/pictures`."""
+    folder = Path(PICTURES) if PICTURES else tmp_path
+    size = {"width": 1280, "height": 800}
+    with (
+        run_broker() as broker,
+        served_page(broker.address) as page,
+        window(browser, viewport=size) as opened,
+        scene(broker),
+    ):
+        opened.show(page.link)
+        opened.page.get_by_label("1 min").check()
+        opened.wait_text(".happened li", f"{LATE} timed out")
+        fence(broker.address)
+        opened.wait_text(".happened li", f"{FENCED} was fenced")
+        opened.page.wait_for_function("() => document.querySelectorAll('.span').length > 40")
+        opened.wait_text(".pin", STALLS)
+        opened.page.screenshot(path=folder / "web-transactions.png")
+        opened.page.goto(f"{page.link}#groups")
+        opened.page.wait_for_function(
+            "() => [...document.querySelectorAll('.lag-line')].filter("
+            "line => line.getAttribute('d').split('L').length > 4).length == 2"
+        )
+        opened.page.locator(".lane-name").first.click()
+        opened.page.wait_for_selector(".group-detail tbody tr")
+        opened.page.screenshot(path=folder / "web-groups.png")
