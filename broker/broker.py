@@ -57,6 +57,7 @@ from odradek.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.broker.cluster.peer_login import PeerLogin
+    from odradek.broker.metrics.probes import Probes
 
 __all__ = ["Address", "CannotServe", "Started", "serve"]
 
@@ -95,10 +96,12 @@ async def serve(
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
+    probes = _probes(env, config)
+    env = env if probes is None else probes.env
     directory_id = await _claim(env, config, directory, address)
     metadata = await _metadata(env, config, address, directory)
     settings = _settings(config, metadata, address)
-    partitions = _partitions(env, config, directory, metadata)
+    partitions = _partitions(env, config, directory, metadata, probes)
     logs = await _logs(env, metadata, partitions, settings)
     coordinators = local_coordinators(env, settings, metadata, partitions)
     writer = TopicWriter(env.meta, config.node_id)
@@ -116,7 +119,7 @@ async def serve(
     server, peer_server = _servers(env, config, core, connections_max, address)
 
     async def begin(nursery: trio.Nursery) -> None:
-        await _start_metrics(nursery, env, config, core, metadata, membership, server, peer_server)
+        await _observe(nursery, probes, core, metadata, membership, server, peer_server, address)
         await nursery.start(partitions.run)
         await nursery.start(peers.run, core)
         await nursery.start(core.transactions.run, peers)
@@ -139,28 +142,42 @@ async def serve(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(begin, nursery)  # which may wait for others: `stop` is heard at once
             await stop.wait()
-            await membership.leave()
-            await server.drain()
-            await logs.note_made_now()
-            await membership.end()
+            await _stop(membership, server, logs)
             nursery.cancel_scope.cancel()
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
 
 
-async def _start_metrics(
+async def _stop(membership: Membership, server: Server, logs: LocalTopicLogs) -> None:
+    """Serve no client any more, and leave the cluster."""
+    await membership.leave()
+    await server.drain()
+    await logs.note_made_now()
+    await membership.end()
+
+
+def _probes(env: Env, config: BrokerConfig) -> "Probes | None":
+    """Return what is measured for the page of metrics, whose modules no other start imports."""
+    if not config.metrics_listen:
+        return None
+    from odradek.broker.metrics.probes import Probes
+
+    return Probes(env)
+
+
+async def _observe(
     nursery: trio.Nursery,
-    env: Env,
-    config: BrokerConfig,
+    probes: "Probes | None",
     core: Core,
     metadata: ClusterMetadata,
     membership: Membership,
     server: Server,
     peer_server: Server,
+    address: Address,
 ) -> None:
-    """Serve metrics, whose modules no other start imports. Raises `CannotServe`, `ConfigError`."""
-    if not config.metrics_listen:
+    """Serve metrics, if there is a listener of them. Raises `CannotServe`, `ConfigError`."""
+    if probes is None:
         return
     from odradek.broker.metrics.inside import Inside
     from odradek.broker.metrics.loop_lag import LoopLag
@@ -172,9 +189,11 @@ async def _start_metrics(
         membership=membership,
         server=server,
         peer_server=peer_server,
+        tls=address.tls,
         loop_lag=LoopLag(),
+        probes=probes,
     )
-    await nursery.start(observe, env, config.metrics_listen, inside)
+    await nursery.start(observe, probes.env, core.config.metrics_listen, inside)
 
 
 async def _metadata(
@@ -250,7 +269,11 @@ def _cluster_topics(
 
 
 def _partitions(
-    env: Env, config: BrokerConfig, directory: str, metadata: ClusterMetadata
+    env: Env,
+    config: BrokerConfig,
+    directory: str,
+    metadata: ClusterMetadata,
+    probes: "Probes | None",
 ) -> Partitions:
     return Partitions(
         disk=env.disk,
@@ -266,6 +289,7 @@ def _partitions(
         offload=env.offload,
         flush=FlushPolicy(config.log_flush),
         exists_elsewhere=lambda where: metadata.image.has_partition(*where),
+        fsyncs=None if probes is None else probes.fsyncs,
     )
 
 

@@ -24,7 +24,7 @@ def must_wait(context: RequestContext) -> bool:
         return False
     user, client_id = context.principal.name, context.client_id
     seconds = accounts.wait_seconds(CONSUMER_BYTE_RATE, user, client_id)
-    context.throttle.hold(seconds)
+    context.throttle.hold(CONSUMER_BYTE_RATE, seconds)
     return seconds > 0
 
 

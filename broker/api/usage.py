@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from odradek.broker.api.context import RequestContext
-from odradek.broker.quotas.entities import PRODUCER_BYTE_RATE
+from odradek.broker.quotas.entities import CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE
 from odradek.protocol.errors import ErrorCode, KafkaError
 
 
@@ -29,7 +29,7 @@ def count_mutations(context: RequestContext, *, strict_from: int) -> Callable[[i
         user, client_id = context.principal.name, context.client_id
         is_strict = context.api_version >= strict_from
         seconds = accounts.mutate(user, client_id, partitions, is_strict=is_strict)
-        context.throttle.hold(seconds)
+        context.throttle.hold(CONTROLLER_MUTATION_RATE, seconds)
         if is_strict and seconds:
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,

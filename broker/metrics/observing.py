@@ -48,6 +48,7 @@ async def observe(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(inside.loop_lag.run)
+        nursery.start_soon(inside.probes.loop_busy.run)
         try:
             await server.serve(host, port, started=started)
         except* OSError as group:

@@ -19,6 +19,11 @@ async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
         "How late a task of the event loop wakes.",
         loop_lag.seconds,
     )
+    busy = inside.probes.loop_busy.ratio
+    about = "The part of the last minute in which the event loop was busy."
+    families.gauge("odradek_loop_busy_ratio", about, busy)
+    name = "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent"
+    families.gauge(name, "1 less the part that is busy: odradek_loop_busy_ratio.", 1 - busy)
     for pool, memory in (("clients", inside.server.memory), ("brokers", inside.peer_server.memory)):
         families.gauge(
             "odradek_memory_held_bytes",

@@ -22,13 +22,17 @@ from odradek.broker.metrics.of_groups import add_groups
 from odradek.broker.metrics.of_partitions import add_partitions
 from odradek.broker.metrics.of_process import add_process
 from odradek.broker.metrics.of_requests import add_requests
+from odradek.broker.metrics.of_security import add_security
+from odradek.broker.metrics.of_store import add_store
 from odradek.broker.metrics.of_traffic import add_traffic
 from odradek.broker.metrics.of_transactions import add_transactions
 
 Source = Callable[[Families, Inside, Turns], Awaitable[None]]
 SOURCES: Final[Sequence[Source]] = (
     add_process,
+    add_store,
     add_connections,
+    add_security,
     add_cluster,
     add_requests,
     add_traffic,

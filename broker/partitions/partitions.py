@@ -42,6 +42,7 @@ from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.log_state import Recovered
 from odradek.broker.storage.reserve import ReservedDisk
+from odradek.broker.values.histogram import Histogram
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.late import dataclass
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -93,8 +94,12 @@ class Partitions:
         offload: Offload = inline,
         flush: FlushPolicy = FlushPolicy.ACK,
         exists_elsewhere: Callable[[TopicPartition], bool] = lambda _where: False,
+        fsyncs: Histogram | None = None,
     ) -> None:
-        """`exists_elsewhere` returns True if other brokers have a replica of a partition."""
+        """`exists_elsewhere` returns True if other brokers have a replica of a partition.
+
+        `fsyncs` notes the times of fsyncs, if anything reads them.
+        """
         self._disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, directory)
         self._directory = directory
         self._clock = clock
@@ -104,11 +109,13 @@ class Partitions:
         self.cleaner = LogCleaner(self.kept_logs, cleaner or CleanerConfig(), offload)
         self._scrubber = Scrubber(self.kept_logs, self.on_damage, scrub or ScrubConfig(), offload)
         self.directories = PartitionDirectories(self._disk, directory, upkeep_seconds)
-        journal = BrokerJournal(self._disk, directory) if flush is FlushPolicy.JOURNAL else None
+        journal = (
+            BrokerJournal(self._disk, directory, fsyncs) if flush is FlushPolicy.JOURNAL else None
+        )
         self.journal: Final = journal
         self._background = Background(journal)
         self._decompressor = Decompressor(offload)
-        self._files = OpenFiles(self._disk, journal=journal)
+        self._files = OpenFiles(self._disk, journal=journal, fsyncs=fsyncs)
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.traffic: Final = Traffic()

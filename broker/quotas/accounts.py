@@ -28,6 +28,7 @@ from odradek.broker.quotas.entities import (
 )
 from odradek.broker.quotas.loop_times import LoopTimes
 from odradek.broker.quotas.rates import Bucket
+from odradek.broker.values.histogram import Histogram
 
 WAIT_MAX_SECONDS: Final = 20.0
 """The longest time for which a connection is not read. Kafka has no bound for bytes, and clients
@@ -59,6 +60,8 @@ class QuotaAccounts:
         self._found: dict[tuple[str, str, str], Found | None] = {}
         self._buckets: dict[str, dict[Sharers, Bucket]] = {}
         self.loop_times = LoopTimes()
+        self.waits: Final[dict[str, Histogram]] = {}
+        """How long connections were told to wait, by the kind of the quota."""
 
     @property
     def are_there_any(self) -> bool:
@@ -120,7 +123,9 @@ class QuotaAccounts:
         waits = self._wait_seconds(kind, found)
         if waits:
             bucket.take(-1)
-        return min(waits, REFUSED_WAIT_MAX_SECONDS)
+        waits = min(waits, REFUSED_WAIT_MAX_SECONDS)
+        self.note_wait(kind, waits)
+        return waits
 
     def mutate(self, user: str, client_id: str, count: int, *, is_strict: bool) -> float:
         """Count changes of topics. Return the seconds to wait.
@@ -138,6 +143,11 @@ class QuotaAccounts:
             return waits
         bucket.take(count)
         return 0.0 if is_strict else self._wait_seconds(kind, found)
+
+    def note_wait(self, kind: str, seconds: float) -> None:
+        """Note that a connection waits, if it does."""
+        if seconds > 0:
+            self.waits.setdefault(kind, Histogram()).note(seconds)
 
     def _bucket(self, kind: str, found: Found) -> Bucket:
         buckets = self._buckets.setdefault(kind, {})

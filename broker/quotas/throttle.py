@@ -31,16 +31,21 @@ class Throttle:
         self._asker = ("", "")
         """The user and the client id of the last request whose time is measured."""
 
-    def hold(self, seconds: float) -> None:
-        """Do not read the connection for so long, or for as long as before if that is longer."""
+    def hold(self, kind: str, seconds: float) -> None:
+        """Do not read the connection for so long, or for as long as before if that is longer.
+
+        `kind` is that of the quota.
+        """
         if seconds > 0:
-            until = trio.current_time() + min(seconds, WAIT_MAX_SECONDS)
-            self.until = max(self.until, until)
+            seconds = min(seconds, WAIT_MAX_SECONDS)
+            self.until = max(self.until, trio.current_time() + seconds)
+            if self.accounts is not None:
+                self.accounts.note_wait(kind, seconds)
 
     def use(self, kind: str, user: str, client_id: str, amount: float) -> None:
         """Count what the client uses of a quota, and hold the connection if it is too much."""
         if self.accounts is not None:
-            self.hold(self.accounts.use(kind, user, client_id, amount))
+            self.hold(kind, self.accounts.use(kind, user, client_id, amount))
 
     def use_loop_time(self, user: str, client_id: str) -> None:
         """Count the time of the request before this one, for the client that has sent that."""
@@ -91,7 +96,7 @@ class NeverHeld(Throttle):
 
     __slots__ = ()
 
-    def hold(self, seconds: float) -> None:
+    def hold(self, kind: str, seconds: float) -> None:
         assert seconds <= 0, f"nothing is counted for these requests, and they wait {seconds} s"
 
 

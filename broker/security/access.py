@@ -159,6 +159,7 @@ class LimitedAccess(Access):
         return known
 
     def _log_refused(self, right: Right, name: str) -> None:
+        self._authorizer.denied_count += 1
         LOGGER.info(
             "denied: %s at %s may not %s %s",
             printable(shortened(str(self.principal))),
@@ -197,6 +198,8 @@ class Authorizer:
         self.allows_unknown = allows_unknown
         self._table = table
         self._is_current = is_current
+        self.denied_count = 0
+        """The refusals that were logged."""
         self._accesses: WeakValueDictionary[tuple[Principal, str], LimitedAccess] = (
             WeakValueDictionary()
         )

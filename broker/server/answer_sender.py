@@ -29,10 +29,10 @@ class AnswerSender:
     def __init__(
         self,
         stream: Connection,
+        counts: "RequestCounts | None" = None,
         *,
         messages: Messages,
         share: Share,
-        counts: "RequestCounts | None" = None,
     ) -> None:
         self._stream = stream
         self._messages = messages

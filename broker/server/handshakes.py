@@ -50,6 +50,10 @@ class Handshakes:
         most = max(1, min(PLACES_MAX, connections_max // PART_OF_CONNECTIONS))
         self._places = HandshakePlaces(most)
         self.memory = Account(MEMORY_BYTES)
+        self.success_count = 0
+        """The connections whose clients have shown who they are."""
+        self.failure_count = 0
+        """Those that were closed before that. Clients that have gone by themselves do not count."""
 
     @property
     def count(self) -> int:
@@ -85,8 +89,12 @@ class Handshakes:
                         principal = security.tls.principal_of(stream.peer_certificate)
                     step = "authentication"
                 if security.sasl is None:
-                    return KnownClient(principal=principal)
-                return await self._authenticate(stream, security.sasl, context_of(ANONYMOUS), scope)
+                    client = KnownClient(principal=principal)
+                else:
+                    context = context_of(ANONYMOUS)
+                    client = await self._authenticate(stream, security.sasl, context, scope)
+                self.success_count += 1
+                return client
             why = cause = self._why_ended(scope, step)
         except HandshakeFailed as error:
             why = str(error)
@@ -104,6 +112,7 @@ class Handshakes:
             why = cause = "of that error"
         finally:
             self._places.leave(scope)
+        self.failure_count += 1
         LOGGER.log(
             self._level,
             "connection of %s to listener %s closed: %s",

@@ -100,7 +100,7 @@ class Server:
             idle_seconds=config.connections_max_idle_ms / 1000,
         )
         self._memory = Memory(config.queued_max_request_bytes)
-        self._handshakes = Handshakes(
+        self.handshakes: Final = Handshakes(
             connections_max, logging.WARNING if serves_brokers else logging.INFO
         )
         self._files_max = connections_max
@@ -134,7 +134,7 @@ class Server:
     @property
     def unauthenticated_count(self) -> int:
         """The connections whose clients are not known yet."""
-        return self._handshakes.count
+        return self.handshakes.count
 
     @property
     def served_count(self) -> int:
@@ -176,7 +176,7 @@ class Server:
     async def drain(self) -> None:
         """Take no new requests, answer those that are under way, then close every connection."""
         self._is_stopping = True
-        self._handshakes.end_all()
+        self.handshakes.end_all()
         for connection in list(self._connections.values()):
             connection.stop()
         if self._connections:
@@ -199,7 +199,7 @@ class Server:
         if await self._is_refused(stream):
             return
         authorities = None if security.tls is None else security.tls.authorities
-        client = await self._handshakes.know(
+        client = await self.handshakes.know(
             stream, security, partial(self._context_of, stream, security)
         )
         if client is None:

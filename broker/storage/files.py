@@ -14,8 +14,10 @@ import trio
 
 from odradek.broker.environment.env import NO_DESCRIPTOR, Disk, File, FsyncEnded
 from odradek.broker.storage.checkpoint import Checkpoint
+from odradek.broker.storage.fsync_times import to_timed
 from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.reserve import ReservedDisk
+from odradek.broker.values.histogram import Histogram
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -89,9 +91,12 @@ class OpenFiles:
         max_files: int = 256,
         max_syncs: int = 32,
         journal: BrokerJournal | None = None,
+        fsyncs: Histogram | None = None,
     ) -> None:
+        """`fsyncs` notes their times, if anything reads them."""
         self.disk = disk if isinstance(disk, ReservedDisk) else ReservedDisk(disk, ".")
         self.journal = journal
+        self._fsyncs = fsyncs
         self.has_failed = trio.Event()
         """Set when a log has failed: its pages may be lost although the machine goes on."""
         self.in_trouble: dict[str, None] = {}
@@ -155,7 +160,10 @@ class OpenFiles:
         except trio.WouldBlock:
             await self._syncs.acquire()
         try:
+            since = trio.current_time()
             await self.get(path).fsync()
+            if self._fsyncs is not None:
+                self._fsyncs.note(trio.current_time() - since)
         finally:
             self._syncs.release()
 
@@ -170,7 +178,7 @@ class OpenFiles:
         except trio.WouldBlock:
             return False
         try:
-            file.start_fsync(partial(self._on_synced, done))
+            file.start_fsync(to_timed(self._fsyncs, partial(self._on_synced, done)))
         except OSError:
             self._syncs.release()
             raise

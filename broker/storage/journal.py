@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, Protocol
 import trio
 
 from odradek.broker.environment.env import Buffer, Disk, File
+from odradek.broker.storage.fsync_times import to_timed
 from odradek.broker.storage.journal_file import (
     HEADER_BYTES,
     JournalRecord,
@@ -35,6 +36,7 @@ from odradek.broker.storage.journal_file import (
     encode_record,
 )
 from odradek.broker.storage.reserve import DISK_FULL
+from odradek.broker.values.histogram import Histogram
 
 LOGGER: Final = logging.getLogger(__name__)
 NAMES: Final = ("journal-a", "journal-b")
@@ -106,8 +108,10 @@ class BrokerJournal:
     file_bytes = FILE_BYTES
     """The size of a file; more than a record may have."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, fsyncs: Histogram | None = None) -> None:
+        """`fsyncs` notes their times, if anything reads them."""
         self._disk = disk
+        self._fsyncs = fsyncs
         self._directory = directory
         self._files: list[_JournalFile] = []
         self._life = 0
@@ -244,7 +248,8 @@ class BrokerJournal:
             return
         entries = self._written
         try:
-            self._files[0].file.start_fsync(partial(self._on_synced, entries))
+            done = to_timed(self._fsyncs, partial(self._on_synced, entries))
+            self._files[0].file.start_fsync(done)
         except OSError:  # the system lets no thread start
             self._is_blocked = True
         else:

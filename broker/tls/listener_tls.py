@@ -171,6 +171,11 @@ class ListenerTls:
         """Return the context for the next connection."""
         return self._made.context
 
+    @property
+    def ends(self) -> datetime.datetime:
+        """The time at which its certificate expires."""
+        return self._made.identity.ends
+
     def principal_of(self, certificate: bytes | None) -> Principal:
         """Return the principal of a client that has shown `certificate`. Raises `NoRule`."""
         return self._made.rules.principal_of(certificate)

@@ -431,9 +431,9 @@ async def test_of_many_connections_over_the_quota_some_are_delayed_and_the_other
 
 
 def test_what_requests_without_a_connection_share_cannot_be_held() -> None:
-    NOT_THROTTLED.hold(0)
+    NOT_THROTTLED.hold(PRODUCER_BYTE_RATE, 0)
     with pytest.raises(AssertionError, match="they wait 1 s"):
-        NOT_THROTTLED.hold(1)
+        NOT_THROTTLED.hold(PRODUCER_BYTE_RATE, 1)
     assert NOT_THROTTLED.until == 0
 
 
@@ -443,7 +443,7 @@ async def test_every_answer_that_has_a_place_for_it_says_how_long_the_connection
 ) -> None:
     api: Api[Any, Any] = APIS[key]
     throttle = Throttle()
-    throttle.hold(7.5)
+    throttle.hold(PRODUCER_BYTE_RATE, 7.5)
     server = ServerProtocol(APIS)
     for version in range(api.min_version, api.max_version + 1):
         answer = throttle.with_time(sample(api.response, version))

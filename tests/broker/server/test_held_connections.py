@@ -8,6 +8,7 @@ import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.quotas.accounts import WAIT_MAX_SECONDS
+from odradek.broker.quotas.entities import PRODUCER_BYTE_RATE
 from odradek.broker.server.connection import ANSWER_AFTER_END_SECONDS
 from odradek.broker.server.server import WATCH_SECONDS
 from odradek.protocol.apis.coordinator import FIND_COORDINATOR, FindCoordinatorRequest
@@ -22,7 +23,7 @@ Finish = Callable[[], Awaitable[Any]]
 async def held(context: RequestContext, request: FindCoordinatorRequest) -> Any:
     """Answer at once; hold the connection for the request 1."""
     if request.key == "1":
-        context.throttle.hold(HELD_SECONDS)
+        context.throttle.hold(PRODUCER_BYTE_RATE, HELD_SECONDS)
     return await echo(context, request)
 
 
@@ -131,8 +132,8 @@ async def test_no_connection_is_held_for_longer_than_clients_wait(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async def far_too_much(context: RequestContext, request: FindCoordinatorRequest) -> Any:
-        context.throttle.hold(1e9)
-        context.throttle.hold(1)  # and a shorter wait does not end a longer one
+        context.throttle.hold(PRODUCER_BYTE_RATE, 1e9)
+        context.throttle.hold(PRODUCER_BYTE_RATE, 1)  # and a shorter wait does not end a longer one
         return await echo(context, request)
 
     async with serving(handlers(far_too_much)) as (network, _):
