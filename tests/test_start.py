@@ -58,7 +58,7 @@ STARTS: Final = {
             *(*CLIENT_PARTS, *RARE, "odradek.broker.inspect", "odradek.broker.reference"),
             *("odradek.broker.api.produce", "odradek.protocol.apis.group"),
         ),
-        modules_max=332,
+        modules_max=334,
     ),
     "odradek ping": Start(
         program=COMMAND.format("ping"),

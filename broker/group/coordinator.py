@@ -11,7 +11,7 @@ with require_stable also names partitions that have only a pending offset.
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NoReturn
 from uuid import UUID
@@ -51,6 +51,7 @@ from odradek.broker.group.member_requests import (
 from odradek.broker.group.offset_answers import accepted_offsets, fetched_offset, known_partitions
 from odradek.broker.group.request_checks import check_joining, check_named
 from odradek.broker.group.room import GroupRoom
+from odradek.broker.group.store import PartitionOffset
 from odradek.broker.group.tenure import GroupTenure
 from odradek.broker.group.timers import call_when_due, new_timers
 from odradek.broker.values.topic_partition import TopicPartition
@@ -89,6 +90,7 @@ class GroupCoordinator:
             state_partitions,
             lambda partition, name: GroupTenure(partition, name, around),
         )
+        self.rebalances: Final = around.rebalances
         self._room: Final = GroupRoom(self._tenures)
         self.consumers: Final = ConsumerGroups(self._tenures, self._room, around)
         """The groups of the new protocol."""
@@ -234,6 +236,15 @@ class GroupCoordinator:
             for live in tenure.groups.values()
             if isinstance(live, LiveClassicGroup)
         ]
+
+    def offsets_of_all(self) -> Iterator[tuple[str, int, list[PartitionOffset]]]:
+        """Yield each group here with the number of its members and its offsets."""
+        for tenure in self._tenures:
+            if tenure.is_loaded:
+                for group_id in {**tenure.groups, **dict.fromkeys(tenure.offsets.group_ids())}:
+                    live = tenure.groups.get(group_id)
+                    count = 0 if live is None else len(live.group.members)
+                    yield group_id, count, list(tenure.offsets.all_stored(group_id))
 
     async def delete_groups(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Remove groups without members, with their offsets. Return an error code for each."""

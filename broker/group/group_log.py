@@ -10,7 +10,10 @@ order of the log, as `coordination/runtime.py` describes. Two kinds take effect 
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from enum import StrEnum
 from functools import partial
 from typing import Final, TypeVar
 
@@ -50,6 +53,20 @@ T = TypeVar("T")
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
+class RebalanceCause(StrEnum):
+    """The cause why a group divides its partitions anew."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    """A member has left, or an administrator has removed it."""
+    TIMEOUT = "timeout"
+    """A member has sent nothing for its session, or for the time of a rebalance."""
+    SUBSCRIPTION = "subscription"
+    """A member reads other topics, topics have other partitions, or the leader asks for it."""
+    PROTOCOL = "protocol"
+    """The group goes from one protocol to the other."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """The parts that all groups of a broker share."""
@@ -62,6 +79,8 @@ class Surroundings:
     """Returns the topics of the cluster."""
     settings_of: Callable[[str], ConsumerGroupConfig]
     """Returns the settings of a consumer group (KIP-848) by its id, as they are now."""
+    rebalances: Counter[RebalanceCause] = field(default_factory=Counter)
+    """How often groups had to divide their partitions anew, by the cause."""
 
 
 class GroupLog(Runtime[Change]):

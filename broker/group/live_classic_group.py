@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Final
 
 from odradek.broker.group.classic_group import ClassicGroup, Member
-from odradek.broker.group.group_log import GroupLog
+from odradek.broker.group.group_log import GroupLog, RebalanceCause
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, GROUP_MAX_BYTES
 from odradek.broker.group.member_requests import (
     Claim,
@@ -63,7 +63,7 @@ class LiveClassicGroup:
 
     def rebalance(self) -> None:
         """Begin a rebalance of a group that was a consumer group (KIP-848), as if a member left."""
-        self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE))
+        self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE), RebalanceCause.PROTOCOL)
 
     def close(self, event: GroupEvent) -> None:
         """End a group that was deleted, has expired, or was converted."""
@@ -118,7 +118,7 @@ class LiveClassicGroup:
         member = _member_of(joining, member_id)
         self._rebalance.group = self.group.with_joined(member, joining.protocol_type)
         self._rebalance.expect_heartbeat(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
-        return await self._rebalance.do_and_wait(member_id, go)
+        return await self._rebalance.do_and_wait(member_id, go, RebalanceCause.JOIN)
 
     async def _rejoin(self, joining: Joining) -> Joined:
         group, member_id = self.group, joining.member_id
@@ -137,7 +137,7 @@ class LiveClassicGroup:
             return join_answer(self.group, member_id)
         member = replace(_member_of(joining, member_id), assignment=known.assignment)
         self._rebalance.group = group.with_joined(member, joining.protocol_type)
-        return await self._rebalance.do_and_wait(member_id, go)
+        return await self._rebalance.do_and_wait(member_id, go, RebalanceCause.SUBSCRIPTION)
 
     async def _replace(self, joining: Joining, old_id: str, member_id: str) -> Joined:
         """Replace a static member by its new instance, and fence the old one (KIP-345)."""
@@ -160,7 +160,7 @@ class LiveClassicGroup:
         self._rebalance.expect_heartbeat(member_id, member.session_timeout_ms)
         if go.do is not Do.STORE_MEMBER:
             self._rebalance.group = self.group.with_joining(member_id)
-            return await self._rebalance.do_and_wait(member_id, go)
+            return await self._rebalance.do_and_wait(member_id, go, RebalanceCause.JOIN)
         await self._group_log.wait_committed(next_offset)
         self.group.check_member(member_id, joining.group_instance_id)
         if joining.can_skip_assignment:

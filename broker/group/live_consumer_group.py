@@ -53,7 +53,7 @@ from odradek.broker.group.consumer.migration import (
 )
 from odradek.broker.group.consumer.reconcile import Owners
 from odradek.broker.group.consumer.state import ConsumerEvent, ConsumerState, decide_for
-from odradek.broker.group.group_log import GroupLog
+from odradek.broker.group.group_log import GroupLog, RebalanceCause
 from odradek.broker.group.limits import CONSUMER_GROUP_MAX_BYTES, ConsumerGroupConfig
 from odradek.broker.group.member_deadlines import MemberDeadlines
 from odradek.broker.group.member_requests import Claim, Committing, Joining, Synced, Syncing
@@ -66,6 +66,12 @@ log: Final = logging.getLogger(__name__)
 
 DOWNGRADING: Final = ("downgrade", "bidirectional")
 """The migration policies with which a consumer group may become a classic one."""
+
+
+CAUSES: Final = {
+    ConsumerEvent.JOIN: RebalanceCause.JOIN,
+    ConsumerEvent.JOIN_CLASSIC: RebalanceCause.JOIN,
+}
 
 
 class LiveConsumerGroup:
@@ -203,10 +209,12 @@ class LiveConsumerGroup:
         event: ConsumerEvent,
         first: Sequence[GroupEntry | ConsumerEntry] = (),
         check: Callable[[], None] = lambda: None,
+        cause: RebalanceCause | None = None,
     ) -> Work[None]:
         """Write the difference to `after`, which takes the place of the group. Raises KafkaError.
 
         `first` are records to write before; `check` raises if all of this does not hold any more.
+        `cause` is that of another assignment, if the event does not say it.
         """
         if after is self.group:
             return
@@ -223,6 +231,7 @@ class LiveConsumerGroup:
         if after.epoch != self.group.epoch:
             name, count = after.group_id, len(after.members)
             log.info("group %r: epoch %d with %d members", name, after.epoch, count)
+            self._around.rebalances[cause or CAUSES.get(event, RebalanceCause.SUBSCRIPTION)] += 1
         if records:
             self.end_offset = self._group_log.append_at_once(records, ConsumerChanged(after))
         else:
@@ -427,7 +436,9 @@ class LiveConsumerGroup:
         await self.wait_written()
         return codes
 
-    def remove(self, gone: Collection[str], reason: str) -> Work[None]:
+    def remove(
+        self, gone: Collection[str], reason: str, cause: RebalanceCause = RebalanceCause.LEAVE
+    ) -> Work[None]:
         """Remove members. Raises KafkaError, and nothing has changed."""
         decide_for(self.state, ConsumerEvent.LEAVE)
         log.info("group %r: %s %s", self.group.group_id, ", ".join(gone), reason)
@@ -438,7 +449,7 @@ class LiveConsumerGroup:
             )
             return
         after = yield from remove(self.group, gone, self._around.shapes())
-        yield from self._change_to(after, ConsumerEvent.LEAVE)
+        yield from self._change_to(after, ConsumerEvent.LEAVE, cause=cause)
 
     async def _take_late(self) -> None:
         """Remove the members that are late, unless a request will do it that is being decided."""
@@ -449,7 +460,7 @@ class LiveConsumerGroup:
     async def _fence(self, member_ids: Collection[str], reason: str) -> None:
         if self.state is not ConsumerState.DEAD:
             # invariant bounds 3
-            await Turns().do(self.remove(member_ids, reason))
+            await Turns().do(self.remove(member_ids, reason, RebalanceCause.TIMEOUT))
 
     def _expect_heartbeat(self, member_id: str) -> None:
         classic = self.group.members[member_id].classic

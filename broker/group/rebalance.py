@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import trio
 
 from odradek.broker.group.classic_group import ClassicGroup
-from odradek.broker.group.group_log import GroupLog
+from odradek.broker.group.group_log import GroupLog, RebalanceCause
 from odradek.broker.group.member_requests import Joined, Synced, join_answer, sync_answer
 from odradek.broker.group.state import Do, Go, GroupEvent, GroupState, decide
 from odradek.broker.group.timers import Timer
@@ -66,10 +66,10 @@ class Rebalance:
 
     # the two phases
 
-    async def do_and_wait(self, member_id: str, go: Go | None) -> Joined:
+    async def do_and_wait(self, member_id: str, go: Go | None, cause: RebalanceCause) -> Joined:
         """Take the step of the table, and wait for the member's next generation."""
         reply = self._joins.add(member_id, refusal(ErrorCode.REBALANCE_IN_PROGRESS, self.group))
-        self.do(go)
+        self.do(go, cause)
         return await self.answer_to(member_id, reply)
 
     def add_newcomer(self, member_id: str) -> None:
@@ -82,10 +82,15 @@ class Rebalance:
         if not self.group.unsynced:
             self._sync_timer.stop()
 
-    def do(self, go: Go | None) -> None:
-        """Carry out a step of the table: nothing for None, an event that came too late."""
+    def do(self, go: Go | None, cause: RebalanceCause = RebalanceCause.LEAVE) -> None:
+        """Carry out a step of the table: nothing for None, an event that came too late.
+
+        `cause` is that of the rebalance, if it begins one.
+        """
         if go is None:
             return
+        if go.do in (Do.DELAY_FIRST_REBALANCE, Do.REBALANCE):
+            self._around.rebalances[cause] += 1
         match go.do:
             case Do.DELAY_FIRST_REBALANCE:
                 self._delay_first_rebalance()
@@ -209,7 +214,8 @@ class Rebalance:
         late = [member_id for member_id in self.group.members if member_id in self.group.unsynced]
         if late:
             self.remove(late)
-            self.do(decide(self.group.state, GroupEvent.SYNC_PHASE_TIMEOUT))
+            go = decide(self.group.state, GroupEvent.SYNC_PHASE_TIMEOUT)
+            self.do(go, RebalanceCause.TIMEOUT)
 
     def _answer_syncs(self) -> None:
         self._enter(GroupState.STABLE)
@@ -259,7 +265,7 @@ class Rebalance:
             self.remove([member_id])
             was_member = member_id in group.members
             if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
-                self.do(decide(self.group.state, GroupEvent.REMOVE))
+                self.do(decide(self.group.state, GroupEvent.REMOVE), RebalanceCause.TIMEOUT)
 
     def remove(self, member_ids: Sequence[str]) -> None:
         for member_id in member_ids:

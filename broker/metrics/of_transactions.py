@@ -31,6 +31,19 @@ async def add_transactions(families: Families, inside: Inside, turns: Turns) -> 
             states[state],
             state=state.label,
         )
+    counts = inside.core.transactions.counts
+    name, about = "odradek_txn_ended", "Transactions that are complete, by how they ended."
+    families.counter(name, about)
+    for how, count in sorted(counts.ended.items()):
+        families.counter(name, about, count, how=how)
+    name, about = "odradek_txn_fences", "The times that an epoch was raised above a producer's."
+    families.counter(name, about)
+    for cause, count in sorted(counts.fences.items()):
+        families.counter(name, about, count, cause=cause.value)
+    about = "From the first partition of a transaction until all have their markers."
+    families.histogram("odradek_txn_seconds", about, counts.seconds)
+    about = "From the decision of a transaction until all partitions have their markers."
+    families.histogram("odradek_txn_marker_seconds", about, counts.marker_seconds)
     families.gauge("odradek_txn_ids", "Transactional ids.", states.total())
     families.gauge(
         "odradek_txn_oldest_open_seconds",

@@ -19,11 +19,13 @@ from odradek.broker.metrics.inside import Inside
 from odradek.broker.metrics.of_cluster import add_cluster
 from odradek.broker.metrics.of_connections import add_connections
 from odradek.broker.metrics.of_groups import add_groups
+from odradek.broker.metrics.of_lags import add_lags
 from odradek.broker.metrics.of_partitions import add_partitions
 from odradek.broker.metrics.of_process import add_process
 from odradek.broker.metrics.of_requests import add_requests
 from odradek.broker.metrics.of_security import add_security
 from odradek.broker.metrics.of_store import add_store
+from odradek.broker.metrics.of_topic_partitions import add_topic_partitions
 from odradek.broker.metrics.of_traffic import add_traffic
 from odradek.broker.metrics.of_transactions import add_transactions
 
@@ -37,8 +39,10 @@ SOURCES: Final[Sequence[Source]] = (
     add_requests,
     add_traffic,
     add_partitions,
+    add_topic_partitions,
     add_transactions,
     add_groups,
+    add_lags,
 )
 
 

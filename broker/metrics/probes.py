@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from odradek.broker.environment.env import Env
 from odradek.broker.metrics.loop_busy import LoopBusy
+from odradek.broker.metrics.readable_ends import ReadableEnds
 from odradek.broker.metrics.timed_store import TimedStore
 from odradek.broker.values.histogram import Histogram
 
@@ -17,3 +18,4 @@ class Probes:
         """The same environment, whose calls are measured."""
         self.fsyncs = Histogram()
         self.loop_busy = LoopBusy()
+        self.ends = ReadableEnds()

@@ -21,6 +21,7 @@ from odradek.broker.coordination.state_partition import StatePartitions
 from odradek.broker.environment.env import Clock
 from odradek.broker.txn import explain, state, store
 from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.counts import TransactionCounts
 from odradek.broker.txn.events import Event, StepRequest, add_event, end_event, init_event
 from odradek.broker.txn.expiry import RoomForIds
 from odradek.broker.txn.ledger import Ledger
@@ -350,6 +351,10 @@ class TransactionCoordinator:
     def coordinator_epoch(self, transactional_id: str) -> int:
         """Return the epoch in which this broker coordinates an id; -1 if it does not."""
         return self._ledger.coordinator_epoch(transactional_id)
+
+    @property
+    def counts(self) -> TransactionCounts:
+        return self._ledger.counts
 
     @property
     def is_loading(self) -> bool:

@@ -19,6 +19,7 @@ from odradek.broker.environment.env import Clock
 from odradek.broker.environment.turns import Turns
 from odradek.broker.txn import loading, store
 from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.counts import TransactionCounts
 from odradek.broker.txn.tenure import (
     UNREAD,
     Change,
@@ -66,11 +67,14 @@ class Ledger:
         commit_later: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self.deadlines: Final = TransactionDeadlines(clock, config)
+        self.counts: Final = TransactionCounts()
         self._tenures: Final[Tenures[TransactionTenure]] = Tenures(
             TRANSACTION_STATE_TOPIC,
             self.partition_for,
             state_partitions,
-            lambda partition, name: TransactionTenure(partition, name, self.deadlines, on_decided),
+            lambda partition, name: TransactionTenure(
+                partition, name, self.deadlines, on_decided, self.counts
+            ),
         )
         self._config = config
         self._on_uncertain = on_uncertain

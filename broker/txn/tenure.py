@@ -20,6 +20,7 @@ from odradek.broker.coordination.tenure import LOG_ERRORS
 from odradek.broker.environment.env import Clock
 from odradek.broker.environment.work import Work
 from odradek.broker.txn.config import TransactionConfig
+from odradek.broker.txn.counts import TransactionCounts
 from odradek.broker.txn.markers import Debt, MarkersUnderWay
 from odradek.broker.txn.transaction import (
     NO_PRODUCER_EPOCH,
@@ -229,6 +230,7 @@ class TransactionTenure(Runtime[Change]):
         name: str,
         deadlines: TransactionDeadlines,
         on_decided: Callable[[Sequence[Entry]], None],
+        counts: TransactionCounts,
     ) -> None:
         super().__init__(partition, name)
         self.entries: Final[dict[str, Entry]] = {}
@@ -238,6 +240,7 @@ class TransactionTenure(Runtime[Change]):
         self._clocks: Final[WeakValueDictionary[str, GroupClock]] = WeakValueDictionary()
         self._deadlines: Final = deadlines
         self._on_decided: Final = on_decided
+        self._counts: Final = counts
 
     def clock_of(self, group: str | None) -> GroupClock | None:
         """Return the clock that the members of a group share; None for no group."""
@@ -281,6 +284,8 @@ class TransactionTenure(Runtime[Change]):
                 self.owners[after.producer_id] = entry.transactional_id
             self.count(entry)
             self._deadlines.follow(entry, before, is_read=not self.is_loaded)
+            if self.is_loaded:
+                self._counts.note(before, after)
         entry.wake()
 
     # invariant durable 2

@@ -140,7 +140,7 @@ CONSUMER_GROUP_BUGS: Final = (
     Planted(
         bug="members that are late are removed in one piece",
         where="LiveConsumerGroup._fence",
-        old="await Turns().do(self.remove(member_ids, reason))",
+        old="await Turns().do(self.remove(member_ids, reason, RebalanceCause.TIMEOUT))",
         new="whole(self.remove(member_ids, reason))",
         tests=(
             "tests/broker/group/test_large_migration.py::test_a_member_whose_time_ends_in_a_group_"
