@@ -92,6 +92,17 @@ def test_prometheus_scrapes_every_broker_where_it_has_its_metrics() -> None:
         assert not broker.is_broker or "metrics.listen=0.0.0.0:9100" in broker.command
 
 
+def test_the_page_asks_every_broker_at_its_published_port() -> None:
+    context = check_command(words(parsed()["services"]["web"]["command"]))
+    ports = [
+        parsed()["services"][each.name]["ports"][0].split(":")[1]
+        for each in services()
+        if each.is_broker
+    ]
+    assert context.params["bootstrap"] == ",".join(f"localhost:{port}" for port in ports)
+    assert context.params["listen_on"] == "127.0.0.1:8080"
+
+
 def test_grafana_finds_the_folders_that_are_mounted_and_the_prometheus() -> None:
     *folders, _ = parsed()["services"]["grafana"]["volumes"]
     mounted = {folder.split(":")[1]: FILE.parent / folder.split(":")[0] for folder in folders}
