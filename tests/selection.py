@@ -38,6 +38,7 @@ ELSEWHERE: Final = {
     "scripts/releases": ("tests/release",),
     "scripts/simulate": ("tests/simulation",),
     "scripts/site": ("tests/site",),
+    "scripts/soak": ("tests/soak",),
     "scripts/test": ("tests/test_selection.py",),
     "tests/laws": ("tests/test_tidy.py", "tests/laws"),
 }

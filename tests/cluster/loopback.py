@@ -32,7 +32,7 @@ import trio
 
 from tests.cluster.network import CLIENT, IN_THE_BACKGROUND, Process
 
-PORTS: Final = (9092, 9093, 2379, 2380)
+PORTS: Final = (9092, 9093, 9100, 2379, 2380)
 """The ports of the services in docker-compose.yml, and that of etcd's nodes among themselves."""
 CONTROL: Final = "loopback.socket"
 READY: Final = "ready"

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ from tests.peers.etcd_server import etcd_program
 from tests.peers.jars import PeersMissing
 from tests.peers.kafka import DidNotStart
 from tests.siege.progress import idle
-from tests.siege.strikes import carry_out, draw
+from tests.siege.strikes import BETWEEN_SECONDS, carry_out, draw
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "siege"
 ETCD_NODES: Final = 3
@@ -126,24 +128,42 @@ def main(seed: int, minutes: float, *, keep: bool) -> None:
     click.echo(f"Seed {seed}: no anomaly.")
 
 
-def besiege(directory: Path, seed: int, seconds: float) -> dict[str, Any]:
-    """Run a siege and return the verdict of its clients, with what was done to the services."""
+def nothing_else(_: TemporaryCluster) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+def besiege(
+    directory: Path,
+    seed: int,
+    seconds: float,
+    *,
+    spared: Sequence[str] = (),
+    between_seconds: tuple[float, float] = BETWEEN_SECONDS,
+    beside: Callable[[TemporaryCluster], AbstractContextManager[object]] = nothing_else,
+) -> dict[str, Any]:
+    """Run a siege and return the verdict of its clients, with what was done to the services.
+
+    The brokers of `spared` are left alone. What `beside` makes is entered while the siege lasts,
+    and left when all services run again.
+    """
     described = with_settings(with_etcd_nodes(services(), ETCD_NODES), GROUP_SETTINGS)
     names = [each.name for each in described if not each.is_broker]
     with TemporaryCluster(directory, described) as cluster:
         load = RunningLoad(cluster, seed, directory / "clients.out")
         try:
-            strikes = draw(seed, seconds, cluster.brokers, names)
+            brokers = [name for name in cluster.brokers if name not in spared]
+            strikes = draw(seed, seconds, brokers, names, between_seconds)
             started = time.monotonic()
 
             def say(text: str) -> None:
                 load.check_running()
                 click.echo(text)
 
-            done = carry_out(cluster, strikes, say)
-            time.sleep(max(0.0, started + seconds - time.monotonic()))
-            load.check_running()
-            cluster.wait_until_whole()
+            with beside(cluster):
+                done = carry_out(cluster, strikes, say)
+                time.sleep(max(0.0, started + seconds - time.monotonic()))
+                load.check_running()
+                cluster.wait_until_whole()
             verdict = load.finish()
             cluster.wait_until_whole()
             return {**verdict, "strikes": done}

@@ -60,7 +60,13 @@ class Strike:
         return f"{self.at:6.1f} s  {self.kind} {' to '.join(self.targets)} for {self.seconds:.1f} s"
 
 
-def draw(seed: int, seconds: float, brokers: Sequence[str], etcd: Sequence[str]) -> list[Strike]:
+def draw(
+    seed: int,
+    seconds: float,
+    brokers: Sequence[str],
+    etcd: Sequence[str],
+    between_seconds: tuple[float, float] = BETWEEN_SECONDS,
+) -> list[Strike]:
     """Return the strikes of a siege in the order of their times."""
     dice = random.Random(seed)
     strikes: list[Strike] = []
@@ -76,7 +82,7 @@ def draw(seed: int, seconds: float, brokers: Sequence[str], etcd: Sequence[str])
         )
         if len(running) < AT_ONCE and is_free:
             strikes.append(Strike(at=at, kind=kind, targets=targets, seconds=lasts))
-        at += dice.uniform(*BETWEEN_SECONDS)
+        at += dice.uniform(*between_seconds)
     return strikes
 
 
