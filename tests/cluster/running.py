@@ -55,6 +55,8 @@ class Cluster:
         if self.is_secure:
             found = with_tls(found, self._certificates)
         self.services = {each.name: each for each in found}
+        self.programs: dict[str, Path] = {}
+        """The brokers that run another `odradek` than this environment's."""
         self.brokers = [name for name, service in self.services.items() if service.is_broker]
         self.bootstrap = ",".join(f"{name}:9092" for name in self.brokers)
 
@@ -108,7 +110,8 @@ class Cluster:
             raise UnknownService(f"{name} runs already.")
         volume = self.directory / "volumes" / name
         volume.mkdir(parents=True, exist_ok=True)
-        command = service.command_on({"odradek": ODRADEK, "etcd": etcd_program()}, volume)
+        ours = self.programs.get(name, ODRADEK)
+        command = service.command_on({"odradek": ours, "etcd": etcd_program()}, volume)
         self._file(name).unlink(missing_ok=True)
         with (self.directory / f"{name}.out").open("ab") as output:
             subprocess.run(
