@@ -1,14 +1,8 @@
-"""A rolling upgrade of three processes from an earlier version, under load, and back again.
-
-The earlier version is a commit of this repository, exported into a folder: it needs no environment
-of its own, as its dependencies are among ours. A clone without that commit leaves the tests out.
-"""
+"""A rolling upgrade of three processes from an earlier version, under load, and back again."""
 
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,32 +19,8 @@ from tests.soak.beside import Talking
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.minutes]
 
-ROOT: Final = Path(__file__).parents[2]
-EARLIER: Final = "f44ea8cb"
-"""The commit of version 0.1.0."""
 TOPIC: Final = "written"
 MORE: Final = 20
-PROGRAM: Final = """#!{python}
-import sys
-sys.path[:] = [{folder!r}, *(path for path in sys.path if not path.endswith("/.ns"))]
-from odradek.broker.cli import main
-main(prog_name="odradek")
-"""
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command `odradek` of the earlier version."""
-    place = tmp_path_factory.mktemp("earlier")
-    archive = place / "earlier.tar"
-    made = subprocess.run(["git", "archive", "--output", archive, EARLIER], cwd=ROOT)
-    if made.returncode != 0:
-        pytest.skip(f"this clone has no commit {EARLIER}")
-    subprocess.run(["tar", "-xf", archive, "-C", place], check=True)
-    program = place / "odradek"
-    program.write_text(PROGRAM.format(python=sys.executable, folder=str(place / ".ns")))
-    program.chmod(0o755)
-    return program
 
 
 @pytest.fixture
