@@ -50,6 +50,7 @@ from odradek.extras import ExtraMissing, imports_of
 if TYPE_CHECKING:
     from odradek.broker.config.sasl_listeners import SaslOfListener
     from odradek.broker.oauth.listener_oauth import ListenerOAuth
+    from odradek.broker.page_process import PageProcess
     from odradek.broker.tls.listener_tls import ListenerTls
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -72,9 +73,11 @@ def run(
     config: BrokerConfig,
     directory: Path | None,
     listeners: tuple[Listener, ...],
+    page_at: str | None = None,
 ) -> None:
     """Run a broker until a signal stops it. Without a directory it uses a temporary one.
 
+    `page_at` is HOST:PORT of its page, None without.
     Raises `CannotServe`.
     """
     handler = LimitedHandler()
@@ -88,6 +91,7 @@ def run(
         sasl = _sasl_of(listeners, config)
         tls = _tls_of(listeners, config, sasl)
         oauth = _oauth_of(sasl, config)
+        page = _page_of(page_at, listeners) if page_at is not None else None
     except (ConfigError, ExtraMissing) as error:
         raise CannotServe(str(error)) from None
     address = Address(
@@ -103,7 +107,8 @@ def run(
     connections_max = raise_file_limit() // FILES_OF_A_CONNECTION
     with _data_directory(directory) as data, _lock(data):
         try:
-            trio.run(_main, config, data, directory is None, address, connections_max, handler)
+            is_ephemeral = directory is None
+            trio.run(_main, config, data, is_ephemeral, address, connections_max, handler, page)
         except trio.TrioInternalError as error:
             # The end of a flush is a callback of trio's own queue, so `_main` is only cancelled.
             cause = error.__cause__
@@ -162,6 +167,13 @@ def _oauth_of(
     return {name: ListenerOAuth(name, config) for name in with_oauth}
 
 
+def _page_of(page_at: str, listeners: Sequence[Listener]) -> "PageProcess":
+    """Open the port of the page. Raises `ConfigError`."""
+    from odradek.broker.page_process import PageProcess
+
+    return PageProcess.bind(page_at, listeners)
+
+
 def _reachable(host: str) -> str:
     """Return the host to advertise; "" for the very address that is listened on."""
     if is_wildcard(host):
@@ -212,6 +224,7 @@ async def _main(
     address: Address,
     connections: int,
     log_lines: LimitedHandler,
+    page: "PageProcess | None",
 ) -> None:
     disk = ReservedDisk(SystemDisk(), str(directory), config.log_reserve_bytes)
     stop = trio.Event()
@@ -220,9 +233,12 @@ async def _main(
     manager = ServiceManager.of_environment(os.environ, os.getpid())
 
     def started(what: Started) -> None:
-        sentence = _say_started(what, config, directory, is_ephemeral)
+        link = page.link if page is not None else None
+        sentence = _say_started(what, config, directory, is_ephemeral, link)
         manager.set_status(sentence)
         has_started.set()
+        if page is not None:
+            nursery.start_soon(page.run, what.listeners)
 
     try:
         if not disk.exists(f"{directory}/{FORMAT_FILE}"):  # before anything is written there
@@ -356,7 +372,9 @@ async def _wait_for_signal(
                 starting.cancel()  # it may wait for etcd, or for the node id of another broker
 
 
-def _say_started(what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool) -> str:
+def _say_started(
+    what: Started, config: BrokerConfig, directory: Path, is_ephemeral: bool, link: str | None
+) -> str:
     """Print and return the sentence of the start, and warn of what it opens to everybody."""
     first, *others = what.listeners
     shown = ", ".join(
@@ -368,7 +386,7 @@ def _say_started(what: Started, config: BrokerConfig, directory: Path, is_epheme
     data = f"{directory} (goes away)" if is_ephemeral else str(directory)
     sentence = (
         f"odradek serves {shown}, data in {data}, log.flush={config.log_flush}, "
-        f"{what.recovered} in {what.seconds:.2f} s"
+        f"{what.recovered} in {what.seconds:.2f} s{'' if link is None else f'; page at {link}'}"
     )
     print(start_line(sentence, config.log_format), flush=True)
     for each in what.listeners:

@@ -18,6 +18,7 @@ from odradek.broker.environment.log_formats import JSON
 
 LOGGER: Final = logging.getLogger(__name__)
 
+DEFAULT_PAGE: Final = "127.0.0.1:8080"
 DEFAULT_DIRECTORY: Final = "odradek-data"
 CONTROLLER_LISTENERS: Final = "controller.listener.names"
 
@@ -49,6 +50,14 @@ CONTROLLER_LISTENERS: Final = "controller.listener.names"
     metavar="HOST:PORT",
     help="Serve /metrics, /live, /ready and /health there, to everybody who reaches it.",
 )
+@click.option(
+    "--web",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value=DEFAULT_PAGE,
+    help="Serve the page of `odradek web` there, beside the broker.  "
+    f"[without a value: {DEFAULT_PAGE}]",
+)
 @CONFIG_OPTION
 @SET_OPTION
 @click.option(
@@ -62,6 +71,7 @@ def serve(
     data_dir: str | None,
     ephemeral: bool,
     metrics_listen: str | None,
+    web: str | None,
     config_file: Path | None,
     assignments: tuple[str, ...],
     ignore_unknown: bool,
@@ -89,7 +99,7 @@ def serve(
         from odradek.broker.process import run
 
         try:
-            run(config, None if ephemeral else directory, listeners)
+            run(config, None if ephemeral else directory, listeners, web)
         except CannotServe as error:
             if config.log_format == JSON:
                 LOGGER.critical("%s", error, extra={"cause": "cannot serve"})

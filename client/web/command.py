@@ -33,6 +33,7 @@ from odradek.client.web.entrance import (
     Listener,
     UnsafePage,
     address_of,
+    adopt,
     check_safe,
     listen,
     port_of,
@@ -95,6 +96,7 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     help="Show the page only to those who know a password: lines NAME:PASSWORD.",
 )
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
+@click.option("--inherited-socket", type=int, hidden=True)
 @connection_options
 @reports_errors
 def web(
@@ -104,6 +106,7 @@ def web(
     tls_key: Path | None,
     password_file: Path | None,
     until_stdin_ends: bool,
+    inherited_socket: int | None,
     bootstrap: str,
     timeout_s: float,
 ) -> None:
@@ -137,6 +140,11 @@ def web(
         )
         sys.stdout.flush()
 
+    async def bound() -> Sequence[Listener]:
+        if inherited_socket is not None:
+            return adopt(inherited_socket)
+        return await listen(host, port, tls)
+
     ends = [_wait_signal, _wait_stdin_end] if until_stdin_ends else [_wait_signal]
     try:
         trio.run(
@@ -145,7 +153,7 @@ def web(
                 bootstrap,
                 options,
                 visitors,
-                bound=partial(listen, host, port, tls),
+                bound=bound,
                 started=started,
                 ends=ends,
             )

@@ -1,6 +1,7 @@
 """The address of the page, and the conditions for visitors from other machines."""
 
 import ipaddress
+import socket
 import ssl
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,6 +95,11 @@ async def listen(host: str, port: int, tls: ssl.SSLContext | None) -> Sequence[L
     except OSError as error:
         why = error.strerror or str(error)
         raise UnsafePage(f"{host}:{port} cannot be listened on: {why}") from None
+
+
+def adopt(number: int) -> Sequence[Listener]:
+    """Return the listener of a socket that the parent process has opened."""
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=number)))]
 
 
 def port_of(listener: Listener) -> int:
