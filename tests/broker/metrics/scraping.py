@@ -32,15 +32,25 @@ class Page:
 
     def value(self, name: str, **labels: str) -> float:
         """Return the sample of that name with these labels, among others."""
+        found = self.values(name, **labels)
+        assert len(found) == 1, (name, labels, found)
+        return found[0]
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of all samples of that name with these labels, of which there are some."""
+        found = self.values(name, **labels)
+        assert found, (name, labels)
+        return sum(found)
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """Return all samples of that name with these labels, among others."""
         _, text = self.get("/metrics")
-        found = [
+        return [
             sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.name == name and labels.items() <= sample.labels.items()
         ]
-        assert len(found) == 1, (name, labels, found)
-        return found[0]
 
 
 @contextmanager
