@@ -50,6 +50,7 @@ from odradek.broker.security.principal import parse_principals
 from odradek.broker.server.ports import Address, CannotServe, bind_all, own_principal
 from odradek.broker.server.server import IsTrusted, Server
 from odradek.broker.storage.config import FlushPolicy
+from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
 from odradek.late import dataclass
@@ -335,7 +336,10 @@ async def _open_logs(
         await writer.finish_deletions(logs)
         return await logs.open_all(image)
     except (OSError, KafkaError) as error:
-        raise CannotServe(f"The data directory {directory} cannot be used: {error}") from error
+        is_full = isinstance(error, OSError) and error.errno in DISK_FULL
+        advice = ". Free some room for the start: a few MiB are enough" if is_full else ""
+        reason = f"The data directory {directory} cannot be used: {error}{advice}"
+        raise CannotServe(reason) from error
 
 
 def _follow_files(settings: LiveConfig, address: Address) -> None:

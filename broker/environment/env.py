@@ -47,7 +47,7 @@ class File(Protocol):
     def write_at(self, offset: int, data: Buffer) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Make an empty file `size` bytes long, with room on the disk for all of it.
+        """Make a shorter file `size` bytes long, with room on the disk for all of it.
 
         Raises OSError.
         """

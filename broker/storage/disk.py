@@ -85,7 +85,7 @@ class SystemFile:
 
     def allocate(self, size: int) -> None:
         if _allocate is None:
-            self.append(bytes(size))
+            self.append(bytes(size - self.size))
             return
         _allocate(self._fd, 0, size)
         self.size = size

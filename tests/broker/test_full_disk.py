@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from odradek.broker.storage.reserve import RESERVE
-from odradek.broker.testing import RunningBroker, run_broker
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.client import (
     Admin,
     Consumer,
@@ -22,6 +22,8 @@ from tests.client.live import read_all
 
 DISK_BYTES: Final = 24 << 20
 RESERVE_BYTES: Final = 1 << 20
+ROOM_BYTES: Final = 256 * 1024
+"""Room that is enough for a start with a journal."""
 CONFIG: Final = {
     "log.reserve.bytes": str(RESERVE_BYTES),
     "log.segment.bytes": str(1 << 20),
@@ -85,11 +87,13 @@ async def is_refused(broker: RunningBroker) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("flush", ["journal", "ack"])
 async def test_a_broker_on_a_full_disk_serves_reads_starts_and_goes_on_once_there_is_room(
-    small_disk: Path,
+    small_disk: Path, flush: str
 ) -> None:
     """It refused to start, and wrote a line for every record that it could not take."""
-    with run_broker(data_dir=small_disk / "data", config=CONFIG) as broker:
+    config = {**CONFIG, "log.flush": flush}
+    with run_broker(data_dir=small_disk / "data", config=config) as broker:
         async with Admin(broker.address) as admin:
             await admin.create_topic(TOPIC, partitions=1)
         await transact(broker, b"one")
@@ -102,6 +106,10 @@ async def test_a_broker_on_a_full_disk_serves_reads_starts_and_goes_on_once_ther
             if not has_reserve:
                 (small_disk / "data" / RESERVE).unlink(missing_ok=True)
             fill(small_disk)
+            if not has_reserve and flush == "journal":
+                with pytest.raises(BrokerDidNotStart, match=r"No space left.*Free some room"):
+                    broker.start()
+                os.truncate(ballast, ballast.stat().st_size - ROOM_BYTES)
             broker.start()
             assert await values(broker) == [b"one", b"two"]
             assert await is_refused(broker)

@@ -362,7 +362,7 @@ class FakeFile:
         return start
 
     def allocate(self, size: int) -> None:
-        self.append(bytes(size))
+        self.append(bytes(size - self.size))
 
     def write_at(self, offset: int, data: Buffer) -> None:
         self._begin("write_at")

@@ -121,7 +121,7 @@ async def test_a_large_append_flushes_its_log_and_counts_by_a_note() -> None:
     partition.leader().append_from_client(batch("small"))
     await partition.leader().wait_committed()
     assert partition.log.flushed_offset >= 2
-    assert len(machine.disk.bytes_of(f"{DIRECTORY}/journal-a")) < CAPTURED_MAX_BYTES
+    assert journal_of(machine)._files[0].end < CAPTURED_MAX_BYTES
     assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
 
 
@@ -349,7 +349,7 @@ async def test_no_file_is_begun_while_the_full_one_is_not_flushed() -> None:
     """The fsync of the new file would have vouched for what the old one has."""
     machine = journaled()
     partition = await begun(machine)
-    journal_of(machine).file_bytes = machine.disk.size(f"{DIRECTORY}/journal-a") + 400
+    journal_of(machine).file_bytes = journal_of(machine)._files[0].end + 400
     machine.disk.fail("start_fsync", errno.EAGAIN, path_end="journal-a")
     partition.leader().append_from_client(batch("x" * 100))
     partition.leader().append_from_client(batch("y" * 300))
