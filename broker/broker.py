@@ -53,6 +53,7 @@ from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.txn.admission import Admission
 from odradek.broker.txn.presence import Presence
+from odradek.broker.txn.tenure import OnChanged
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError
 
@@ -90,10 +91,11 @@ async def serve(
     connections_max: int = CONNECTIONS_MAX,
     loaded: Callable[[], None] = lambda: None,
     made: Callable[[Core], None] = lambda _core: None,
+    transaction_changed: OnChanged | None = None,
 ) -> None:
     """Run a broker until `stop` is set. `loaded` is called when the coordinators know everything.
 
-    `made` is called with the broker's parts before it serves: a simulation looks into them.
+    `made` is called with the broker's parts, `transaction_changed` with what has changed here.
     Raises `CannotServe`, possibly in a group, if the directory or the address cannot be used.
     """
     began = trio.current_time()
@@ -104,7 +106,7 @@ async def serve(
     settings = _settings(config, metadata, address)
     partitions = _partitions(env, config, directory, metadata, probes)
     logs = await _logs(env, metadata, partitions, settings)
-    coordinators = local_coordinators(env, settings, metadata, partitions)
+    coordinators = local_coordinators(env, settings, metadata, partitions, transaction_changed)
     writer = TopicWriter(env.meta, config.node_id)
     cluster = _cluster_topics(env, metadata, writer, settings, logs)
     points = await _backup_points(env, directory, partitions)

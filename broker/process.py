@@ -45,6 +45,7 @@ from odradek.broker.storage.data_format import FILE as FORMAT_FILE
 from odradek.broker.storage.data_format import UnknownFormat, claim_format
 from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
+from odradek.broker.txn.tenure import OnChanged
 from odradek.extras import ExtraMissing, imports_of
 
 if TYPE_CHECKING:
@@ -261,7 +262,10 @@ async def _main(
             nursery.start_soon(_import_the_rest, has_started)
             nursery.start_soon(_keep_freed_memory, has_started)
             with starting:
-                async with _metadata_store(config, disk, directory) as meta:
+                async with (
+                    _metadata_store(config, disk, directory) as meta,
+                    _spans(config) as transaction_changed,
+                ):
                     await serve(
                         system_env(disk, meta),
                         config,
@@ -271,6 +275,7 @@ async def _main(
                         stop=stop,
                         connections_max=connections,
                         loaded=collector.resume,
+                        transaction_changed=transaction_changed,
                     )
             nursery.cancel_scope.cancel()
     except* (CannotServe, ConfigError, UnknownFormat, WrongDirectory, NodeIdTaken) as group:
@@ -309,6 +314,22 @@ async def _metadata_store(
     rng = random.SystemRandom()
     async with EtcdStore.open(config, timeout_s=seconds, rng=rng) as store:
         yield store
+
+
+@contextlib.asynccontextmanager
+async def _spans(config: BrokerConfig) -> AsyncIterator[OnChanged | None]:
+    """Trace transactions in the block, if the settings say so. Raises `CannotServe`."""
+    if not config.otel_traces_exporter:
+        yield None
+        return
+    from odradek.broker.environment.otel import open_tracer
+    from odradek.broker.txn.spans import TransactionSpans
+
+    try:
+        async with open_tracer(config.otel_traces_exporter, config.node_id) as tracer:
+            yield TransactionSpans(tracer, config.node_id).note_change
+    except ExtraMissing as missing:
+        raise CannotServe(str(missing)) from None
 
 
 async def _keep_freed_memory(has_started: trio.Event) -> None:

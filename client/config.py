@@ -21,6 +21,7 @@ from odradek.client.network import Connect, connect_tcp
 from odradek.client.options import check_kinds, check_one_of, known_as
 from odradek.client.security_options import SecurityArguments, SecurityOptions
 from odradek.client.statistics import OnConsumerStatistics, OnProducerStatistics
+from odradek.client.tracing import Tracer
 from odradek.client.types import ASSIGNOR_NAMES, AssignorName
 from odradek.late import dataclass
 from odradek.protocol.batch import Codec
@@ -139,6 +140,7 @@ class ProducerConfig(ClientConfig):
     two_phase_commit: bool = False
     keep_prepared: bool = False
     partitioner: Partitioner | None = None
+    tracer: Tracer | None = None
     on_statistics: OnProducerStatistics | None = None
     statistics_interval_ms: float = 10_000
 
@@ -155,6 +157,11 @@ class ProducerConfig(ClientConfig):
         )
         _at_least(KIB, batch_bytes=self.batch_bytes, request_bytes=self.request_bytes)
         _at_least(self.batch_bytes, buffer_bytes=self.buffer_bytes)
+        if self.tracer is not None and not hasattr(self.tracer, "start_span"):
+            raise ValueError(
+                f"tracer is what opentelemetry.trace.get_tracer returns, or None, and "
+                f"{self.tracer!r} was given"
+            )
         if self.transactional_id == "":
             raise ValueError("transactional_id is a str of at least one character, or None")
         if not self.waits_for_all and (self.idempotent or self.transactional_id is not None):
@@ -365,6 +372,7 @@ class PoolOptions(ClientOptions, total=False):
     flush_on_error: bool
     transaction_timeout_ms: int
     partitioner: Partitioner | None
+    tracer: Tracer | None
     on_statistics: OnProducerStatistics | None
     statistics_interval_ms: float
 

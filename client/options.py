@@ -104,7 +104,8 @@ def _what(hint: Any, name: str) -> str | None:
 
 def _is_function(part: Any) -> bool:
     return callable(part) and (
-        getattr(part, "_is_protocol", False) or "Callable" in str(typing.get_origin(part))
+        (getattr(part, "_is_protocol", False) and "__call__" in vars(part))
+        or "Callable" in str(typing.get_origin(part))
     )
 
 

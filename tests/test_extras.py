@@ -34,11 +34,18 @@ options = [word for each in given for word in ("--set", each)]
 listen = ["--ephemeral", "--listen", "SASL_PLAINTEXT://127.0.0.1:0"]
 raise RuntimeError(CliRunner().invoke(main, ["serve", *listen, *options]).output)
 """
+OTEL = """
+from click.testing import CliRunner
+from odradek.broker.cli import main
+options = ["--ephemeral", "--listen", "127.0.0.1:0", "--set", "otel.traces.exporter=otlp"]
+raise RuntimeError(CliRunner().invoke(main, ["serve", *options]).output)
+"""
 # extra -> what a program does that needs it
 USES: Final = {
     "cluster": [SERVE],
     "java": [],
     "oauth": [OAUTH],
+    "otel": [OTEL],
     "postgres": ["import odradek.client.postgres", "import odradek.client.postgres.blocking"],
     "schemas": ["import odradek.client.schemas"],
     "spark": ["from odradek.client.spark.source import OdradekSource"],

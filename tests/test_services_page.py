@@ -28,6 +28,7 @@ ADDRESS: Final = "127.0.0.1:9092"
 NOBODY: Final = "127.0.0.1:1"
 RUN_SECONDS: Final = 120.0
 PATH: Final = "/greetings/{language}"
+TRANSACTION_VERSION: Final = "odradek.transaction_version"
 
 
 def samples(part: str) -> list[str]:
@@ -126,3 +127,12 @@ def test_the_statistics_of_the_page_are_counted_and_named(address: str) -> None:
     for kind in (ProducerStatistics, ConsumerStatistics, PartitionStatistics, LatencyStatistics):
         own = {each.name for each in fields(kind)} - {"client_id", "transactional_id", "group_id"}
         assert own - {"time_ms"} <= named, kind
+
+
+def test_the_traces_of_the_page_have_a_span_below_that_of_the_program(address: str) -> None:
+    (sample,) = samples("Traces")
+    written = run(sample, address)
+    assert '"name": "kafka transaction"' in written
+    assert '"odradek.end": "commit"' in written
+    names = set(re.findall(r"`(odradek\.[a-z_]+)`", PAGE.partition("## Traces")[2]))
+    assert set(re.findall(r'"(odradek\.[a-z_]+)": ', written)) - {TRANSACTION_VERSION} <= names

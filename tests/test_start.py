@@ -72,7 +72,7 @@ STARTS: Final = {
             *("odradek.client.aio", "odradek.client.postgres", "odradek.client.schemas"),
             *("odradek.client.spark", *RARE),
         ),
-        modules_max=97,
+        modules_max=100,
     ),
     "import odradek.client": Start(
         program="import odradek.client; ",

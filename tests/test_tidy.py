@@ -53,7 +53,7 @@ LEVELS = {
     "client": (
         {"errors", "green", "journal", "network", "options", "public_names", "wording"},
         {"types", "tls"},
-        {"arguments", "sasl", "serialization", "statistics"},
+        {"arguments", "sasl", "serialization", "statistics", "tracing"},
         {"security_options"},
         {"config"},
         {"cluster", "security_settings"},
@@ -164,6 +164,7 @@ ADDRESSES = {
         *("broker/oauth/key_places.py", "client/sasl/token_endpoint.py", "client/schemas/"),
     ),
     "joserfc": ("broker/oauth/",),
+    "opentelemetry": ("broker/environment/otel.py", "broker/txn/spans.py", "client/tracing.py"),
     "ssl": (
         *("broker/cluster/etcd_gateway.py", "broker/oauth/key_places.py"),
         "client/schemas/registry.py",
@@ -201,6 +202,7 @@ OUTSIDE_ALLOWED = (
         "broker/testing_certificate.py",
         "broker/environment/allocator.py",
         "broker/environment/log_lines.py",
+        "broker/environment/otel.py",
         "broker/environment/service_manager.py",
     ),
     *("broker/inspect/log_command.py", "broker/inspect/storage_command.py"),

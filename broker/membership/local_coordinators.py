@@ -26,6 +26,7 @@ from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.txn.config import TransactionConfig
 from odradek.broker.txn.coordinator import TransactionCoordinator
 from odradek.broker.txn.producer_ids import ProducerIds
+from odradek.broker.txn.tenure import OnChanged
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -101,9 +102,16 @@ class LocalCoordinators:
 
 
 def local_coordinators(
-    env: Env, settings: LiveConfig, metadata: ClusterMetadata, partitions: Partitions
+    env: Env,
+    settings: LiveConfig,
+    metadata: ClusterMetadata,
+    partitions: Partitions,
+    on_changed: OnChanged | None,
 ) -> LocalCoordinators:
-    """Return the coordinators of a broker; they coordinate nothing yet."""
+    """Return the coordinators of a broker; they coordinate nothing yet.
+
+    `on_changed` is called with each transaction that has changed.
+    """
     image, config = metadata.image, settings.given
     return LocalCoordinators(
         TransactionCoordinator(
@@ -113,6 +121,7 @@ def local_coordinators(
             reached=env.reached,
             config=_transaction_config(config, image),
             is_by_tag=lambda: _is_by_tag(metadata),
+            on_changed=on_changed,
         ),
         GroupCoordinator(
             state_partitions=StateTopic(partitions, CONSUMER_OFFSETS_TOPIC),

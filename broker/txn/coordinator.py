@@ -31,7 +31,7 @@ from odradek.broker.txn.presence import Presence
 from odradek.broker.txn.producer_ids import ProducerIds
 from odradek.broker.txn.steps import REFUSALS, Steps
 from odradek.broker.txn.tasks import CoordinatorTasks
-from odradek.broker.txn.tenure import Entry
+from odradek.broker.txn.tenure import Entry, OnChanged
 from odradek.broker.txn.transaction import (
     NO_TIMEOUT_MS,
     BumpCause,
@@ -77,11 +77,13 @@ class TransactionCoordinator:
         config: TransactionConfig,
         is_by_tag: Callable[[], bool],
         reached: Callable[[str], None] = lambda point: None,
+        on_changed: OnChanged | None = None,
     ) -> None:
         """Make a coordinator of no partition yet.
 
         `is_by_tag` says whether ids are kept where their tag hashes to. `reached` is called at the
-        fault points `before-prepare` and `after-prepare`.
+        fault points `before-prepare` and `after-prepare`. `on_changed` is called with each entry
+        that has changed.
         """
         self._producer_ids = producer_ids
         self._clock = clock
@@ -96,6 +98,7 @@ class TransactionCoordinator:
             is_by_tag=is_by_tag,
             on_appended=lambda entry, to: self._started_tasks.mark_early(entry, to),
             commit_later=lambda commit: self._started_tasks.commit_later(commit),
+            on_changed=on_changed,
         )
         self._room = RoomForIds(self._ledger, clock, config.transactional_ids_max_bytes)
         self._steps = Steps(

@@ -24,6 +24,7 @@ from odradek.broker.txn.tenure import (
     UNREAD,
     Change,
     Entry,
+    OnChanged,
     TransactionDeadlines,
     TransactionTenure,
 )
@@ -52,7 +53,7 @@ class Ledger:
     raise. `on_uncertain` is called with a partition that must be read anew. `is_by_tag` says
     whether ids are kept where their tag hashes to. `on_appended` is called with a decision of one
     id as soon as it is in the log. `commit_later` is called with the rest of a change that records
-    follow already.
+    follow already. `on_changed` is called with each entry that has changed.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Ledger:
         is_by_tag: Callable[[], bool],
         on_appended: Callable[[Entry, TransactionMetadata], None],
         commit_later: Callable[[Callable[[], Awaitable[None]]], None],
+        on_changed: OnChanged | None = None,
     ) -> None:
         self.deadlines: Final = TransactionDeadlines(clock, config)
         self.counts: Final = TransactionCounts()
@@ -73,7 +75,7 @@ class Ledger:
             self.partition_for,
             state_partitions,
             lambda partition, name: TransactionTenure(
-                partition, name, self.deadlines, on_decided, self.counts
+                partition, name, self.deadlines, on_decided, self.counts, on_changed
             ),
         )
         self._config = config

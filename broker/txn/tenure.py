@@ -7,7 +7,7 @@ is committed, and when the log is read.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -69,6 +69,7 @@ class Entry:
         "is_followed",
         "pending",
         "size_bytes",
+        "span",
         "tenure",
         "transaction",
         "transactional_id",
@@ -89,6 +90,8 @@ class Entry:
         self.debt: Debt | None = None
         self.early: MarkersUnderWay | None = None
         self.is_followed = False
+        self.span: Any = None
+        """The span of its transaction (`spans.py`), if somebody traces transactions."""
         self.size_bytes = 0
         """The size that its tenure has counted for it."""
         self._timeout_at = inf
@@ -149,6 +152,7 @@ class GroupClock:
         self.heard_at = -inf
 
 
+OnChanged = Callable[[Entry, TransactionMetadata], None]
 Change = Mapping[Entry, TransactionMetadata]
 """What entries become by the records of one batch. A Dead transaction removes its entry."""
 
@@ -221,7 +225,8 @@ class TransactionDeadlines:
 class TransactionTenure(Runtime[Change]):
     """One tenure's entries. `owners` has the transactional id of each producer id.
 
-    `on_decided` is called with the entries of each decision that is committed. It may not raise.
+    `on_decided` is called with the entries of each decision that is committed, `on_changed` with
+    each entry that has changed, and what it was before. They may not raise.
     """
 
     def __init__(
@@ -231,6 +236,7 @@ class TransactionTenure(Runtime[Change]):
         deadlines: TransactionDeadlines,
         on_decided: Callable[[Sequence[Entry]], None],
         counts: TransactionCounts,
+        on_changed: OnChanged | None = None,
     ) -> None:
         super().__init__(partition, name)
         self.entries: Final[dict[str, Entry]] = {}
@@ -241,6 +247,7 @@ class TransactionTenure(Runtime[Change]):
         self._deadlines: Final = deadlines
         self._on_decided: Final = on_decided
         self._counts: Final = counts
+        self._on_changed: Final = on_changed
 
     def clock_of(self, group: str | None) -> GroupClock | None:
         """Return the clock that the members of a group share; None for no group."""
@@ -286,6 +293,8 @@ class TransactionTenure(Runtime[Change]):
             self._deadlines.follow(entry, before, is_read=not self.is_loaded)
             if self.is_loaded:
                 self._counts.note(before, after)
+            if self._on_changed is not None:
+                self._on_changed(entry, before)
         entry.wake()
 
     # invariant durable 2

@@ -30,6 +30,7 @@ from odradek.client.producing.producer import FLUSH_GRACE_S, NO_TRANSACTIONS
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.serializing import Serializers, awaited
 from odradek.client.serialization import Serializer
+from odradek.client.tracing import current_context
 from odradek.client.types import (
     Header,
     Key,
@@ -329,7 +330,7 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
         if not self._is_transactional:
             raise Refused(NO_TRANSACTIONS)
         self._hosted.check_usable()
-        return Transaction(self, wait_ms)
+        return Transaction(self, wait_ms, current_context(self._config.tracer))
 
     @property
     def transactional_id(self) -> str | None:

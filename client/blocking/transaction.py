@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Protocol, Self, Unpack
+from typing import Any, Protocol, Self, Unpack
 
 from odradek.client.blocking.delivery import Delivery, Queued
 from odradek.client.blocking.hosted import Hosted
@@ -13,6 +13,7 @@ from odradek.client.producing.prepared import PreparedTransaction
 from odradek.client.producing.producer import Producer as AsyncProducer
 from odradek.client.producing.transaction import NOT_BEGUN
 from odradek.client.producing.transaction import Transaction as AsyncTransaction
+from odradek.client.tracing import enter_context
 from odradek.client.types import (
     GroupMetadata,
     Key,
@@ -51,9 +52,13 @@ class QueuesRecords(Protocol[Key, Value]):
 class Transaction(ForwardsAtOnce[Key, Value]):
     """A transaction of a producer: it commits on a clean exit and aborts on an exception."""
 
-    def __init__(self, producer: QueuesRecords[Key, Value], wait_ms: float) -> None:
+    def __init__(
+        self, producer: QueuesRecords[Key, Value], wait_ms: float, trace_context: Any = None
+    ) -> None:
+        """`trace_context` has the program's current span, as `tracing.py` returns it."""
         self._producer = producer
         self._wait_ms = wait_ms
+        self._trace_context = trace_context
         self._begun: AsyncTransaction | None = None
         self._is_ended = False
         """Nothing more may be sent: it is prepared, committed or aborted."""
@@ -85,6 +90,7 @@ class Transaction(ForwardsAtOnce[Key, Value]):
 
     async def _begin(self) -> None:
         """Begin it, in the loop's thread. The producer is open."""
+        enter_context(self._trace_context)
         if self._begun is None:
             producer = self._producer._hosted.resource
             self._begun = producer.transaction(wait_ms=self._wait_ms)

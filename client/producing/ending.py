@@ -68,11 +68,15 @@ async def end_previous(session: TransactionalSession) -> None:
 
 async def finish(session: TransactionalSession) -> None:
     """Abort an open transaction before the producer closes, or wait for its end. Ignore errors."""
-    with trio.move_on_after(ABORT_GRACE_S):
-        await session.transaction.wait_ended()
-        if session.state in (SessionState.OPEN, SessionState.ABORTABLE, SessionState.IN_DOUBT):
-            with contextlib.suppress(OdradekError):
-                await end(session, committed=False)
+    try:
+        with trio.move_on_after(ABORT_GRACE_S):
+            await session.transaction.wait_ended()
+            if session.state in (SessionState.OPEN, SessionState.ABORTABLE, SessionState.IN_DOUBT):
+                with contextlib.suppress(OdradekError):
+                    await end(session, committed=False)
+    finally:
+        is_prepared = session.state is SessionState.PREPARED
+        session.span.end("prepared" if is_prepared else "unknown")
 
 
 async def prepare(session: TransactionalSession) -> PreparedTransaction:
@@ -87,6 +91,7 @@ async def prepare(session: TransactionalSession) -> PreparedTransaction:
     await _all_stored(session, SessionState.OPEN)
     session.advance(SessionEvent.PREPARE)
     session.cluster.journal.transaction("prepared", session.transactional_id)
+    session.span.note("prepared")
     session.transaction.prepared = prepared = PreparedTransaction(*session.identity)
     return prepared
 
@@ -113,6 +118,7 @@ async def detach(session: TransactionalSession) -> DetachedTransaction:
     await _all_stored(session, SessionState.OPEN)
     session.advance(SessionEvent.DETACH)
     session.cluster.journal.transaction("detached", name)
+    session.span.end("detached")  # the group ends it, and this producer does not see how
     partitions = session.transaction.partitions
     names = {name, *(partition.topic for partition in partitions)}
     return DetachedTransaction(
@@ -205,8 +211,10 @@ class Ending:
         journal, name = session.cluster.journal, session.transactional_id
         if self._committed:
             journal.transaction("committed", name)
+            session.span.end("commit")
         else:
             journal.note_aborted(name, self._transaction.cause)
+            session.span.end("abort", self._transaction.cause)
 
     async def _ask(self) -> None:
         """Ask the coordinator for the end, for `max_block_ms` in total. Raises `Fatal`."""

@@ -120,6 +120,7 @@ class Producer(Served, ProducerView, Forwards[Key, Value]):
           prepared; `complete` ends it.
         - `partitioner` (None): a function of topic, key and number of partitions that returns the
           partition of a record without one; None: by the key's murmur2 hash, as in the Java client.
+        - `tracer` (None): of OpenTelemetry; a span for each transaction, below the current span.
         - `on_statistics` (None): a quick function that gets `ProducerStatistics` at an interval.
         - `statistics_interval_ms` (10_000): that interval.
 

@@ -42,6 +42,7 @@ from odradek.client.producing.requests import Refusal, TransactionRequests
 from odradek.client.producing.session import LOST_SEQUENCE, ProducerSession
 from odradek.client.producing.state import BEGUN, SessionEvent, SessionState, state_after
 from odradek.client.producing.transaction_errors import timed_out
+from odradek.client.producing.transaction_span import TransactionSpan
 from odradek.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.protocol.state_topics import tag_of
 
@@ -88,6 +89,7 @@ class TransactionalSession(ProducerSession):
         """It has something as long as no transaction is begun and no task has its turn."""
         self._line.give(True)
         self._is_taken = False
+        self.span = TransactionSpan(config.tracer, config.client_id, self.transactional_id)
 
     @property
     def transaction_version(self) -> int:
@@ -158,6 +160,7 @@ class TransactionalSession(ProducerSession):
         self._is_taken = True
         self.transaction = OpenTransaction()
         self.cluster.journal.transaction("began", self.transactional_id)
+        self.span.begin(self.transaction, self.identity, self.transaction_version)
         # A record that the previous transaction has lost must not fail this one.
         self.accumulator.failures.take()
         return self.transaction
@@ -173,6 +176,7 @@ class TransactionalSession(ProducerSession):
                 self.cluster.journal.producer_failed(
                     self.transactional_id, error, is_fenced=isinstance(error, Fenced)
                 )
+                self.span.end("unknown", error)
             transaction.has_gap |= self.accumulator.drop(error)
             if transaction.decided is not None:
                 transaction.decided.set()

@@ -18,6 +18,7 @@ from odradek.broker.txn.coordinator import Initialised, TransactionCoordinator
 from odradek.broker.txn.markers import EarlyMarkers
 from odradek.broker.txn.producer_ids import PRODUCER_IDS_KEY, ProducerIds
 from odradek.broker.txn.store import decode, encode
+from odradek.broker.txn.tenure import OnChanged
 from odradek.broker.txn.transaction import ProducerIdAndEpoch, State, TransactionMetadata
 from odradek.broker.values.client_identity import ClientIdentity
 from odradek.broker.values.topic_partition import TopicIdPartition
@@ -212,6 +213,7 @@ class World:
         self.meta.put({PRODUCER_IDS_KEY: b"1000"})
         self.partitions = FakeStatePartitions()
         self.markers = FakeMarkers()
+        self.on_changed: OnChanged | None = None
         self._stop: trio.CancelScope | None = None
 
     @property
@@ -230,6 +232,7 @@ class World:
             clock=self.clock,
             config=self.config,
             is_by_tag=lambda: True,
+            on_changed=self.on_changed,
         )
         self._stop = await self.nursery.start(self._run)
 
