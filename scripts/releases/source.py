@@ -14,6 +14,7 @@ from typing import Final
 VERSION: Final = re.compile(r'^__version__: Final = "([^"]+)"$', re.MULTILINE)
 VERSION_FILE: Final = ".ns/odradek/__init__.py"
 COMMIT_FILE: Final = ".ns/odradek/commit.txt"
+DIRECTORIES: Final = "tests/upgrade"
 COMMIT_DIGITS: Final = 12
 LINK: Final = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:)([^)]+)\)")
 SSH_ADDRESS: Final = re.compile(r"(?:ssh://)?git@([^:/]+)[:/](.+)")
@@ -50,8 +51,8 @@ def git(root: Path, *arguments: str) -> str:
 def find_release(root: Path, address: str | None, *, is_dry: bool) -> Release:
     """Return the release of the last commit of a clone.
 
-    Raise ReleaseError if the commit has not the version's tag, or if the address is not known. A
-    dry run needs neither.
+    Raise ReleaseError if the commit has not the version's tag, date in CHANGELOG.md or data
+    directories, or if the address is not known. A dry run needs none of it.
     """
     commit = git(root, "rev-parse", "HEAD")
     found = VERSION.search(git(root, "show", f"HEAD:{VERSION_FILE}"))
@@ -68,6 +69,15 @@ def find_release(root: Path, address: str | None, *, is_dry: bool) -> Release:
         raise ReleaseError(
             f"The last commit, {release.commit}, has no tag {release.tag}. Set it "
             f"(git tag {release.tag}), or try a release with --dry-run."
+        )
+    if f"\n## {release.version} - " not in git(root, "show", "HEAD:CHANGELOG.md"):
+        raise ReleaseError(
+            f"CHANGELOG.md has no section `## {release.version} - DATE`: give it its date."
+        )
+    if not git(root, "ls-tree", "HEAD", f"{DIRECTORIES}/{release.version}"):
+        raise ReleaseError(
+            f"Later versions would not be tested with what this one writes. Make its data "
+            f"directories: python -m tests.upgrade.make {DIRECTORIES}/{release.version}"
         )
     if release.address is None:
         raise ReleaseError(

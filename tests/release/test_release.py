@@ -37,6 +37,9 @@ def clone(tmp_path: Path) -> Path:
     (root / VERSION_FILE).parent.mkdir(parents=True)
     (root / VERSION_FILE).write_text('__version__: Final = "1.2.3"\n')
     (root / "README.md").write_text("[a page](docs/page.md)\n")
+    (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.3 - 2026-11-28\n")
+    (root / "tests" / "upgrade" / "1.2.3").mkdir(parents=True)
+    (root / "tests" / "upgrade" / "1.2.3" / "one.tar.xz").write_text("")
     (root / "pyproject.toml").write_text("[project]\n")
     git(root, "init", "--quiet")
     git(root, "add", ".")
@@ -55,6 +58,24 @@ def test_a_commit_without_the_tag_of_its_version_is_released_by_a_dry_run_alone(
     release = find_release(clone, ADDRESS, is_dry=False)
     assert (release.version, release.address) == ("1.2.3", ADDRESS)
     assert git(clone, "rev-parse", "HEAD").startswith(release.commit)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("CHANGELOG.md", "# Changelog\n\n## 1.2.3 (unreleased)\n", "`## 1.2.3 - DATE`"),
+        ("tests/upgrade/1.2.3/one.tar.xz", None, "tests.upgrade.make tests/upgrade/1.2.3"),
+    ],
+)
+def test_a_release_that_is_not_ready_is_refused(
+    clone: Path, file: str, text: str | None, sentence: str
+) -> None:
+    (clone / file).unlink() if text is None else (clone / file).write_text(text)
+    git(clone, *PERSON, "commit", "--quiet", "--all", "--message", "Another commit")
+    git(clone, "tag", "v1.2.3")
+    with pytest.raises(ReleaseError) as refused:
+        find_release(clone, ADDRESS, is_dry=False)
+    assert sentence in str(refused.value)
 
 
 def test_a_release_without_the_address_of_its_repository_is_refused(clone: Path) -> None:
