@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.client.live import name_of
+from tests.cluster.test_network import wait_until
 from tests.compat import confluent
 from tests.compat.conftest import DEADLINE_SECONDS
 from tests.compat.kafka_tool import TRANSACTIONS, KafkaTools, Printed
@@ -73,6 +74,21 @@ DESCRIBE_SOURCE: Final = Right(ResourceType.TOPIC, AclOperation.DESCRIBE, "", "s
 READ_SOURCE: Final = Right(
     ResourceType.TOPIC, AclOperation.READ, "TopicAuthorizationException", "source"
 )
+READ_TARGET: Final = Right(
+    ResourceType.TOPIC, AclOperation.READ, "due to topic authorization failure", "target"
+)
+ALTER_CLUSTER: Final = Right(
+    ResourceType.BROKER, AclOperation.ALTER, "due to cluster authorization error"
+)
+WRITE_ID: Final = Right(
+    ResourceType.TRANSACTIONAL_ID,
+    AclOperation.WRITE,
+    "failed due to authorization failure",
+    "transactional_id",
+)
+LISTED_ID: Final = Right(
+    ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE, "", "transactional_id"
+)
 DESCRIBE_ID: Final = Right(
     ResourceType.TRANSACTIONAL_ID,
     AclOperation.DESCRIBE,
@@ -87,7 +103,7 @@ class Command:
 
     tool: str
     words: str
-    """USER, SOURCE, GROUP and ID stand for the names of the application."""
+    """USER, SOURCE, TARGET, GROUP and ID stand for the names of the application."""
     printed: str
     rights: Sequence[Right]
 
@@ -97,10 +113,11 @@ def spelled(words: str, application: Application) -> str:
     names = {
         "USER": application.user,
         "SOURCE": application.source,
+        "TARGET": application.target,
         "GROUP": application.group,
         "ID": application.transactional_id,
     }
-    return re.sub(r"\b(USER|SOURCE|GROUP|ID)\b", lambda found: names[found[0]], words)
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], words)
 
 
 COMMANDS: Final = {
@@ -148,6 +165,13 @@ COMMANDS: Final = {
         "Ongoing",
         [DESCRIBE_ID],
     ),
+    "kafka-transactions list": Command(TRANSACTIONS, "list", "ID", [LISTED_ID]),
+    "kafka-transactions describe-producers": Command(
+        TRANSACTIONS,
+        "describe-producers --topic TARGET --partition 0",
+        "CurrentTransactionStartOffset",
+        [READ_TARGET],
+    ),
     "kafka-consumer-groups --describe": Command(
         GROUPS,
         "--describe --group GROUP",
@@ -168,6 +192,19 @@ REMOVE: Final = Command(
     "",
     [of_cluster(AclOperation.ALTER)],
 )
+
+ENDS: Final = {
+    "abort": Command(
+        TRANSACTIONS,
+        "abort --topic TARGET --partition 0 --start-offset 0",
+        "",
+        [READ_TARGET, ALTER_CLUSTER],
+    ),
+    "forceTerminateTransaction": Command(
+        TRANSACTIONS, "forceTerminateTransaction --transactionalId ID", "", [WRITE_ID]
+    ),
+}
+"""The commands of kafka-transactions that end a transaction."""
 
 
 @pytest.fixture(scope="module")
@@ -266,3 +303,29 @@ def test_kafka_acls_removes_an_entry_only_with_the_right(
     assert entries() == 1
     done = run(kafka_tools, secured, tmp_path, made, REMOVE)
     assert (done.status, entries()) == (0, 0), done.text
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_kafka_transactions_ends_a_transaction_only_with_each_right(
+    kafka_tools: KafkaTools, secured: Secured, tmp_path: Path, name: str
+) -> None:
+    made, command = deployed(secured), ENDS[name]
+    settings: dict[str, Any] = secured.librdkafka(made.user)
+    producer = confluent.transactional(secured.address, made.transactional_id, **settings)
+    producer.begin_transaction()
+    confluent.deliver(producer, made.target, VALUES[:1])
+
+    def last_stable_offset() -> int:
+        reads: dict[str, Any] = secured.librdkafka()
+        with confluent.consumer(secured.address, **reads) as reader:
+            place = TopicPartition(made.target, 0)
+            _, stable = reader.get_watermark_offsets(place, timeout=DEADLINE_SECONDS)
+            return int(stable)
+
+    for missing in command.rights:
+        refused = run(kafka_tools, secured, tmp_path, made, command, missing)
+        assert missing.error in refused.text, (refused.status, refused.text)
+        assert last_stable_offset() == 0
+    done = run(kafka_tools, secured, tmp_path, made, command)
+    assert done.status == 0, done.text
+    wait_until(lambda: last_stable_offset() == 2)
