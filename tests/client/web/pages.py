@@ -30,13 +30,12 @@ class ServedPage:
         with urllib.request.urlopen(f"{self.link}events", timeout=PATIENCE_S) as stream:
             for line in stream:
                 assert time.monotonic() < deadline, rows
-                if not line.startswith(b"data: "):
-                    continue
-                for section, key, value in json.loads(line[6:])["rows"]:
-                    rows[section, key] = value
-                    if value is None:
-                        del rows[section, key]
-                if found := is_there(rows):
+                if line.startswith(b"data: "):
+                    for section, key, value in json.loads(line[6:])["rows"]:
+                        rows[section, key] = value
+                        if value is None:
+                            del rows[section, key]
+                if rows and (found := is_there(rows)):
                     return found
         raise AssertionError(f"the stream has ended: {rows}")
 

@@ -1,23 +1,31 @@
 """`odradek web` beside a real broker: what its stream says."""
 
+import base64
+import http.client
 import shlex
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.broker.testing import create_topic, run_broker
 from odradek.client.blocking import Producer
+from odradek.client.config import system_wall_ms
+from tests.certificates import Authority
 from tests.client.hanging import WITHOUT_VERIFICATION, leave_hanging
-from tests.client.web.pages import served_page
+from tests.client.web.pages import LINK, ServedPage, served_page
+from tests.programs import running
 
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "odradek.broker"]
+SECTIONS = ("transactions", "pins", "cluster", "groups", "access")
 Rows = dict[tuple[str, str], Any]
 
 
@@ -151,3 +159,62 @@ def test_another_host_gets_no_page_of_a_real_process() -> None:
         request = urllib.request.Request(page.link, headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="421"):
             urllib.request.urlopen(request, timeout=60)
+
+
+def test_with_tls_and_a_password_the_page_is_served_to_those_who_know_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    signed = authority.signed("page")
+    passwords = tmp_path / "readers"
+    passwords.write_text("anna:secret\n")
+    passwords.chmod(0o600)
+    options = [
+        *("--tls-certificate", signed.certificate_file, "--tls-key", signed.key_file),
+        *("--password-file", str(passwords), "--name", "odradek.example.org"),
+    ]
+    with run_broker() as broker, served_page(broker.address, *options) as page:
+        assert page.link.startswith("https://127.0.0.1:")
+        context = ssl.create_default_context(cadata=authority.pem)
+        for password, status in (("guess", 401), ("secret", 200)):
+            credentials = base64.b64encode(f"anna:{password}".encode()).decode()
+            headers = {"Authorization": f"Basic {credentials}", "Host": "odradek.example.org"}
+            request = urllib.request.Request(page.link, headers=headers)
+            assert status_of(request, context) == status
+        plain = urllib.request.Request(page.link.replace("https", "http"))
+        with pytest.raises((urllib.error.URLError, ConnectionError, http.client.HTTPException)):
+            urllib.request.urlopen(plain, timeout=60)
+
+
+def status_of(request: urllib.request.Request, context: ssl.SSLContext) -> int:
+    try:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+            status: int = answer.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    return status
+
+
+def test_a_file_of_passwords_that_everybody_may_read_has_a_warning(tmp_path: Path) -> None:
+    passwords = tmp_path / "readers"
+    passwords.write_text("anna:secret\n")
+    passwords.chmod(0o644)
+    command = [*COMMAND, "web", "--listen", "127.0.0.1:0", "--password-file", str(passwords)]
+    with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert f"chmod 600 {passwords}" in process.stderr.readline()
+
+
+def test_a_broker_that_is_away_for_long_is_a_few_lines_of_log_and_not_one_for_each_look() -> None:
+    with run_broker() as broker:
+        broker.kill()
+        command = [*COMMAND, "web", "--bootstrap", broker.address, "--listen", "127.0.0.1:0"]
+        with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            found = LINK.search(process.stdout.readline())
+            assert found is not None
+            page = ServedPage(f"{found[1]}:{found[2]}/", process)
+            page.rows_until(lambda rows: all(("status", each) in rows for each in SECTIONS))
+            since = page.rows_until(lambda rows: rows["status", "transactions"]["since_ms"])
+            page.rows_until(lambda rows: system_wall_ms() - since > 12_000)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=60)
+        assert len(errors.splitlines()) <= 10, errors
