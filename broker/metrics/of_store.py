@@ -3,6 +3,7 @@
 from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
+from odradek.broker.metrics.timed_store import KEEP_LEASE
 
 
 async def add_store(families: Families, inside: Inside, turns: Turns) -> None:
@@ -15,8 +16,10 @@ async def add_store(families: Families, inside: Inside, turns: Turns) -> None:
         families.histogram(
             "odradek_metastore_seconds", "The time of a call of the metadata store.", seconds, op=op
         )
+    # A broker without others keeps no lease: its store is in its own memory, and never behind.
+    keeps_lease = probes.store.seconds[KEEP_LEASE].count > 0
     families.gauge(
         "odradek_metastore_watch_age_seconds",
         "The time since this broker is known to have had everything that the store has.",
-        probes.store.watch_age_seconds,
+        probes.store.watch_age_seconds if keeps_lease else 0,
     )

@@ -52,3 +52,4 @@ def test_each_acknowledged_batch_has_waited_for_an_fsync(flush: str) -> None:
         assert page.value("odradek_fsync_seconds_count") >= before + 5
         assert page.value("odradek_metastore_seconds_count", op="txn") > 0
         assert 0 < page.value("odradek_loop_busy_ratio") <= 1
+        assert page.value("odradek_metastore_watch_age_seconds") == 0, "no etcd, so nothing is old"
