@@ -176,8 +176,8 @@ class BrokerConfig(DiagnosticSettings):
         ours=True,
         about=(
             "`journal`: a write is on disk before it is answered; small writes to many partitions "
-            "share one flush, that of a journal in the data directory. Stop the broker in good order "
-            "before version 0.1.0 uses the directory again: that one does not know the journal. "
+            "share one flush, that of a journal in the data directory. Stop the broker in good "
+            "order before version 0.1.0 uses the directory again: it does not know the journal. "
             "`ack`: the same without a journal, each log is flushed by itself. `os`: the operating "
             "system writes it to disk later, as with Kafka's defaults."
         ),
