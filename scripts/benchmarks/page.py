@@ -20,6 +20,7 @@ ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "BENCHMARKS.md"
 BEGIN: Final = "<!-- made from measured figures: scripts/figures makes it anew -->"
 END: Final = "<!-- end of the figures -->"
+HEADING: Final = "## "
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +78,23 @@ def file_of(folder: Path, section: Section) -> Path:
 
 
 def written(page: str, folder: Path) -> str:
-    """Return a page with the figures of a folder. A family without a file has no section."""
+    """Return a page with the figures of a folder. A family without a file keeps what it has."""
     before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
+    present, _, after = rest.partition(END)
     assert after, "the page has no place for figures"
+    earlier = {part.partition("\n")[0]: part for part in present.split(f"\n{HEADING}")[1:]}
     parts = [f"{before}{BEGIN}\n"]
     for section in SECTIONS:
         path = file_of(folder, section)
         if path.exists():
             parts.append("\n".join(_section(section, json.loads(path.read_text()))) + "\n")
+        elif section.title in earlier:
+            parts.append(f"{HEADING}{earlier[section.title].rstrip()}\n")
     return "\n".join(parts) + f"\n{END}{after}"
 
 
 def _section(section: Section, measured: Measured) -> Iterator[str]:
-    yield f"## {section.title}"
+    yield f"{HEADING}{section.title}"
     yield ""
     yield from _description(section)
     yield ""

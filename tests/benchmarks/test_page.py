@@ -79,3 +79,13 @@ def test_what_a_person_wrote_stays_and_the_page_can_be_made_twice(tmp_path: Path
     assert "old" not in once
     assert written(once, tmp_path) == once
     assert BEGIN in PAGE.read_text()
+
+
+def test_a_family_without_a_file_keeps_the_section_that_it_has(tmp_path: Path) -> None:
+    """The files are of one machine, and the page outlives them."""
+    write(tmp_path, "order", [row("read", "records/s", 5.0, None)], None)
+    write(tmp_path, "idle-fetch", [row("wait", "ms", 3.0, None)], None)
+    both = written(EMPTY, tmp_path)
+    (tmp_path / "order.json").unlink()
+    write(tmp_path, "idle-fetch", [row("wait", "ms", 4.0, None)], None)
+    assert written(both, tmp_path) == both.replace("3.00 ms", "4.00 ms")
