@@ -91,7 +91,9 @@ async def listen(host: str, port: int, tls: ssl.SSLContext | None) -> Sequence[L
     try:
         if tls is None:
             return await trio.open_tcp_listeners(port, host=plain)
-        return await trio.open_ssl_over_tcp_listeners(port, tls, host=plain)
+        # Without https_compatible, closing a connection finishes its handshake first: it waits
+        # for a stranger without a limit, or raises what the stranger has done wrong.
+        return await trio.open_ssl_over_tcp_listeners(port, tls, host=plain, https_compatible=True)
     except OSError as error:
         why = error.strerror or str(error)
         raise UnsafePage(f"{host}:{port} cannot be listened on: {why}") from None

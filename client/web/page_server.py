@@ -81,7 +81,8 @@ class PageServer:
         self._visitors = visitors
         self._run_id = run_id
         self._count = 0
-        self._stream_count = 0
+        self.stream_count = 0
+        """The streams of events that are open now."""
         self._waiting = trio.lowlevel.ParkingLot()
 
     def on_changed(self) -> None:
@@ -165,11 +166,11 @@ class PageServer:
     async def _stream(
         self, stream: trio.abc.Stream, http: h11.Connection, request: h11.Request
     ) -> None:
-        if self._stream_count >= STREAMS_MAX:
+        if self.stream_count >= STREAMS_MAX:
             # An event stream ends for good at 204: the browser does not try again and again.
             await _send(stream, http, _Answer(b"", status=NO_CONTENT), has_body=False)
             return
-        self._stream_count += 1
+        self.stream_count += 1
         try:
             async with ClientNursery() as nursery:
                 nursery.start_soon(_cancel_at_end, stream, nursery)
@@ -178,8 +179,10 @@ class PageServer:
                     stream, http.send(h11.Response(status_code=200, headers=headers))
                 )
                 await self._send_changes(stream, http, self._last_seen(request))
+        except* trio.BrokenResourceError as group:
+            LOGGER.debug("a stream of events was reset: %s", group.exceptions[0])
         finally:
-            self._stream_count -= 1
+            self.stream_count -= 1
 
     def _last_seen(self, request: h11.Request) -> int:
         """Return the last change that a browser has seen of this process; 0 for none."""

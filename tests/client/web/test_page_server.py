@@ -1,10 +1,13 @@
 """The HTTP of the page: what it answers, refuses and bounds."""
 
 import base64
+import contextlib
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import trio.testing
 
 from odradek.client.web import page_server
 from odradek.client.web.board import Board
+from odradek.client.web.entrance import listen, port_of, tls_of
 from odradek.client.web.guard import HEADERS, Visitors
 from odradek.client.web.page_server import (
     CONNECTIONS_MAX,
@@ -24,6 +28,7 @@ from odradek.client.web.page_server import (
     PageFile,
     PageServer,
 )
+from tests.certificates import Authority
 
 FILES = {"/": PageFile(b"the page", "text/html")}
 LOCAL = Visitors(("localhost",))
@@ -46,6 +51,11 @@ class Served:
             await stream.send_all(request)
             return b"".join([part async for part in stream])
 
+    async def wait_stream_count(self, count: int) -> None:
+        with trio.fail_after(60):
+            while self.server.stream_count != count:  # noqa: ASYNC110 - it tells nobody
+                await trio.sleep(0.001)
+
 
 async def double(query: Mapping[str, str]) -> Mapping[str, object]:
     if "number" not in query:
@@ -54,13 +64,15 @@ async def double(query: Mapping[str, str]) -> Mapping[str, object]:
 
 
 @asynccontextmanager
-async def serving(visitors: Visitors = LOCAL) -> AsyncIterator[Served]:
+async def serving(
+    visitors: Visitors = LOCAL, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Served]:
     board = Board()
     server = PageServer(board, FILES, {"/double": double}, visitors, "run")
     async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        (listener,) = await listen("127.0.0.1", 0, tls)
         nursery.start_soon(trio.serve_listeners, server.serve_one, [listener])
-        yield Served(server, board, listener.socket.getsockname()[1])
+        yield Served(server, board, port_of(listener))
         nursery.cancel_scope.cancel()
 
 
@@ -218,8 +230,9 @@ async def test_a_window_that_is_closed_makes_room() -> None:
             async with events(served) as stream:
                 with trio.move_on_after(0.05):  # it may be told to stop, as the last one still ends
                     await stream.next()
-        while (await served.ask(get("/"))).startswith(b"HTTP/1.1 2") is False:
-            pass
+        await served.wait_stream_count(0)
+        async with events(served) as stream:
+            await stream.next()
 
 
 async def test_no_more_connections_than_the_limit_are_served() -> None:
@@ -250,6 +263,54 @@ async def test_a_connection_that_says_nothing_more_is_closed_in_time(
         await trio.testing.wait_all_tasks_blocked(0.01)
         mock_clock.jump(seconds + 1)
         assert b"".join([part async for part in stream]).count(b"the page") == sent.count(b"\n\r")
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> ssl.SSLContext:
+    signed = Authority(tmp_path).signed("page")
+    context = tls_of(Path(signed.certificate_file), Path(signed.key_file))
+    assert context is not None
+    return context
+
+
+async def test_a_stranger_who_begins_no_tls_is_closed_in_time(
+    tls: ssl.SSLContext, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with serving(tls=tls) as served, await served.connect() as stream:
+        with trio.fail_after(REQUEST_SECONDS + 1):
+            assert [part async for part in stream] == []
+
+
+async def test_a_connection_too_many_over_tls_is_closed_and_ends_no_other(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tls=tls) as served:
+        with monkeypatch.context() as patch:
+            patch.setattr(page_server, "CONNECTIONS_MAX", 0)
+            with trio.fail_after(5):
+                assert await served.ask(b"") == b""
+                with contextlib.suppress(trio.BrokenResourceError):  # closed with this unread
+                    await served.ask(b"this is no TLS at all\r\n\r\n")
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        async with trio.SSLStream(
+            await served.connect(), context, server_hostname="localhost", https_compatible=True
+        ) as stream:
+            await stream.send_all(get("/"))
+            assert b"".join([part async for part in stream]).endswith(b"the page")
+
+
+async def test_a_window_that_does_not_read_or_is_reset_is_no_error_of_the_page(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(page_server, "SEND_SECONDS", 0.01)
+    async with serving() as served:
+        served.board.put("lane", "a", "x" * 50_000_000)  # more than the system keeps
+        async with await served.connect() as stream:
+            await stream.send_all(get("/events"))
+            await served.wait_stream_count(1)
+            await served.wait_stream_count(0)
+    assert caplog.text == ""
 
 
 async def test_a_bug_in_an_answer_ends_that_connection_only(
