@@ -41,10 +41,11 @@ DRAIN_SECONDS: Final = 0.5
 DRAINED_PARTS: Final = 16
 WRONG_PASSWORD_SECONDS: Final = 1.0
 """The time that a wrong password takes, so that guessing is slow."""
-NO_CONTENT: Final = 204
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
+FULL: Final = b"retry: 5000\nevent: full\ndata:\n\n"
+"""The stream of a window too many. Its browser asks again after five seconds."""
 
 
 class PageFile(NamedTuple):
@@ -167,8 +168,7 @@ class PageServer:
         self, stream: trio.abc.Stream, http: h11.Connection, request: h11.Request
     ) -> None:
         if self.stream_count >= STREAMS_MAX:
-            # An event stream ends for good at 204: the browser does not try again and again.
-            await _send(stream, http, _Answer(b"", status=NO_CONTENT), has_body=False)
+            await _send(stream, http, _Answer(FULL, STREAM), has_body=True)
             return
         self.stream_count += 1
         try:
@@ -262,10 +262,12 @@ async def _next_request(
 async def _send(
     stream: trio.abc.Stream, http: h11.Connection, answer: _Answer, *, has_body: bool
 ) -> None:
-    headers = [*answer.headers, *HEADERS]
-    if answer.status != NO_CONTENT:
-        headers.append(("content-type", answer.content_type))
-        headers.append(("content-length", str(len(answer.body))))
+    headers = [
+        *answer.headers,
+        *HEADERS,
+        ("content-type", answer.content_type),
+        ("content-length", str(len(answer.body))),
+    ]
     parts = [http.send(h11.Response(status_code=answer.status, headers=headers))]
     if has_body:
         parts.append(http.send(h11.Data(data=answer.body)))

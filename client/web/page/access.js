@@ -34,10 +34,14 @@ function question() {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const values = Object.entries(fields).map(([name, field]) => [name, field.value]);
-    const response = await fetch(`/why?${new URLSearchParams(values)}`);
-    const said = await response.json();
-    if (said.error) setText(answer, said.error);
-    else setText(answer, `${said.is_allowed ? "✓ Allowed" : "✕ Denied"}: ${said.text}`);
+    try {
+      const response = await fetch(`/why?${new URLSearchParams(values)}`);
+      const said = await response.json();
+      if (said.error) setText(answer, said.error);
+      else setText(answer, `${said.is_allowed ? "✓ Allowed" : "✕ Denied"}: ${said.text}`);
+    } catch {
+      setText(answer, "odradek web does not answer.");
+    }
   });
   return el("section", { "aria-labelledby": "why-title" }, el("h2", { id: "why-title" }, "Why"), form, answer);
 }

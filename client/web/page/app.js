@@ -17,7 +17,7 @@ let view = null;
 
 function chosen() {
   const name = location.hash.slice(1);
-  return name in VIEWS ? name : "transactions";
+  return Object.hasOwn(VIEWS, name) ? name : "transactions";
 }
 
 function open() {
@@ -42,13 +42,14 @@ function drawState() {
   setText(document.getElementById("where"), about ? about.bootstrap : "");
   const troubled = troubles();
   let text = "live";
-  if (connection.isOver) text = "too many windows have this page open: close one, and load this one again";
+  if (connection.isFull) text = "too many windows have this page open: close one, and this one goes on";
+  else if (!connection.isOpen && connection.since === null) text = "connecting";
   else if (!connection.isOpen) text = `odradek web does not answer since ${clock(connection.since)}: what is shown is old`;
   else if (troubled.length) {
     const since = Math.min(...troubled.map((status) => status.since_ms));
     text = `no answer from the brokers since ${clock(since)}, what is shown is old. ${troubled[0].sentence}`;
   }
-  state.className = text === "live" ? "well" : "trouble";
+  state.className = { live: "well", connecting: "dim" }[text] ?? "trouble";
   setText(state, text);
 }
 
@@ -57,6 +58,11 @@ function draw() {
   if (view !== null) view.draw(now());
 }
 
+// The link is no view: it must not change the address, which names one.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
 window.addEventListener("hashchange", open);
 open();
 receive(draw);

@@ -29,12 +29,18 @@ export function setText(element, text) {
 }
 
 // Make `list` have one child for each item, in their order. A child is made once for each key and
-// then updated, so that focus and selection stay where they are.
+// then updated, so that focus and selection stay where they are. What goes is removed first: a child
+// that is moved loses its focus.
 export function sync(list, items, keyOf, make, update) {
-  const there = new Map([...list.children].map((child) => [child.dataset.key, child]));
+  const there = new Map();
+  const wanted = new Set(items.map((item) => String(keyOf(item))));
+  for (const child of [...list.children]) {
+    if (wanted.has(child.dataset.key) && !there.has(child.dataset.key)) there.set(child.dataset.key, child);
+    else child.remove();
+  }
   let place = list.firstElementChild;
   for (const item of items) {
-    const key = keyOf(item);
+    const key = String(keyOf(item));
     let child = there.get(key);
     if (child === undefined) {
       child = make(item);
@@ -45,5 +51,4 @@ export function sync(list, items, keyOf, make, update) {
     else list.insertBefore(child, place);
     update(child, item);
   }
-  for (const child of there.values()) child.remove();
 }

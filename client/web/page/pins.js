@@ -32,8 +32,13 @@ function blocks() {
 function copyButton(code) {
   const button = el("button", { type: "button", class: "small" }, "Copy");
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(code.textContent);
-    button.textContent = "Copied";
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code); // without TLS, beyond this machine, there is no clipboard
+      button.textContent = "Selected";
+    }
     setTimeout(() => (button.textContent = "Copy"), 1500);
   });
   return button;

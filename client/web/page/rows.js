@@ -1,9 +1,12 @@
 // The rows that the server sends, and the state of the connection to it.
 
+const AGAIN_MS = 5000;
+
 const sections = new Map();
 let offset = 0;
 
-export const connection = { isOpen: false, isOver: false, since: Date.now(), hasRows: false };
+// `since` is when it was lost; null until the first answer.
+export const connection = { isOpen: false, isFull: false, since: null };
 
 // The rows of a section: a Map of keys and values.
 export function section(name) {
@@ -21,23 +24,26 @@ function take(message) {
     if (value === null) section(name).delete(key);
     else section(name).set(key, value);
   }
-  connection.hasRows = true;
 }
 
-// Receive rows from now on, and call `changed` after each message.
+// Receive rows from now on, and call `changed` after each message. The browser asks again by itself
+// when it has lost the connection, but not after an answer that is no stream, as that of a proxy.
 export function receive(changed) {
   const source = new EventSource("/events");
-  source.onopen = () => {
-    Object.assign(connection, { isOpen: true, since: Date.now() });
-    changed();
-  };
+  let isRefused = false;
   source.onerror = () => {
-    if (connection.isOpen) connection.since = Date.now();
-    connection.isOpen = false;
-    connection.isOver = source.readyState === EventSource.CLOSED;
+    if (connection.isOpen) connection.since = null;
+    connection.since ??= Date.now();
+    Object.assign(connection, { isOpen: false, isFull: isRefused });
+    isRefused = false;
+    if (source.readyState === EventSource.CLOSED) setTimeout(receive, AGAIN_MS, changed);
     changed();
   };
+  source.addEventListener("full", () => {
+    isRefused = true;
+  });
   source.onmessage = (event) => {
+    Object.assign(connection, { isOpen: true, isFull: false });
     take(JSON.parse(event.data));
     changed();
   };

@@ -3,7 +3,7 @@
 import { el, setText, sync } from "/dom.js";
 import { lanesSince, summary } from "/lanes.js";
 import { pins } from "/pins.js";
-import { missing, section } from "/rows.js";
+import { missing, now, section } from "/rows.js";
 import { table } from "/tables.js";
 import { patterns, timeline } from "/timeline.js";
 import { clock, counted, number, span } from "/words.js";
@@ -36,9 +36,9 @@ function radios(changed) {
 function toggle(text, isOn, changed) {
   const button = el("button", { type: "button", "aria-pressed": String(isOn) }, text);
   button.addEventListener("click", () => {
-    const now = button.getAttribute("aria-pressed") !== "true";
-    button.setAttribute("aria-pressed", String(now));
-    changed(now);
+    const isPressed = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(isPressed));
+    changed(isPressed);
   });
   return button;
 }
@@ -61,7 +61,7 @@ function controls(changed) {
     toggle("Table", chosen.asTable, set("asTable")),
     toggle("All ids", chosen.showsAll, set("showsAll")),
     toggle("Hold", chosen.heldMs !== null, (isOn) => {
-      chosen.heldMs = isOn ? Date.now() : null;
+      chosen.heldMs = isOn ? now() : null;
       changed();
     }),
   );
@@ -155,7 +155,7 @@ function figures() {
 }
 
 export function transactions() {
-  let last = Date.now();
+  let last = now();
   const parts = { figures: figures(), pins: pins(), timeline: timeline(), table: table("Transactions", COLUMNS), happened: happened() };
   const more = el("button", { type: "button", class: "more", hidden: true });
   const lack = el("p", { class: "lack" });

@@ -63,12 +63,15 @@ class Window:
 
 
 @contextmanager
-def window(browser: "Browser", **options: Any) -> Iterator[Window]:
-    """Open a window. Nothing may have complained when the block ends without an error."""
+def window(browser: "Browser", *, may_complain: bool = False, **options: Any) -> Iterator[Window]:
+    """Open a window. Nothing may have complained when the block ends without an error.
+
+    With `may_complain` the console may: it names each request that has failed.
+    """
     page = browser.new_page(**options)
     try:
         opened = Window(page)
         yield opened
-        assert opened.complaints == []
+        assert may_complain or opened.complaints == []
     finally:
         page.close()

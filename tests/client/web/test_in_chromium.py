@@ -2,7 +2,9 @@
 
 import os
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,8 @@ import pytest
 
 from odradek.broker.testing import RunningBroker, create_topic, run_broker
 from odradek.client.blocking import Producer
-from tests.client.web.browser import NONE, Window, chromium, window
+from odradek.client.web.page_server import STREAMS_MAX
+from tests.client.web.browser import NONE, chromium, window
 from tests.client.web.full_page import FullPage, full_page
 from tests.client.web.pages import ServedPage, served_page
 from tests.client.web.scene import FENCED, LATE, STALLS, fence, scene
@@ -132,17 +135,77 @@ def test_the_page_says_since_when_the_broker_is_away_and_goes_on_when_it_is_back
 def test_the_page_says_that_its_own_process_is_away_and_takes_everything_anew_from_the_next(
     browser: "Browser", broker: RunningBroker
 ) -> None:
-    page = browser.new_page()
-    try:
-        opened = Window(page)  # its console has the failed connections, and may
+    with window(browser, may_complain=True) as opened:
         with served_page(broker.address) as served:
-            opened.show(served.link)
+            opened.show(served.link, "access")
             port = served.link.rpartition(":")[2].rstrip("/")
         opened.wait_text("#state.trouble", "odradek web does not answer since")
+        opened.page.get_by_role("button", name="Ask").click()
+        opened.wait_text(".answer", "odradek web does not answer.")
         with served_page(broker.address, "--listen", f"127.0.0.1:{port}"):
-            page.wait_for_selector("#state.well")
-    finally:
-        page.close()
+            opened.page.wait_for_selector("#state.well")
+
+
+def test_the_page_asks_again_after_a_proxy_has_answered_for_its_process(
+    browser: "Browser", page: ServedPage
+) -> None:
+    with window(browser, may_complain=True) as opened:
+        opened.page.route("**/events", lambda route: route.fulfill(status=502))
+        opened.page.goto(page.link)
+        opened.wait_text("#state.trouble", "odradek web does not answer since")
+        opened.page.unroute("**/events")
+        opened.page.wait_for_selector("#state.well")
+
+
+def test_a_window_too_many_says_so_and_goes_on_when_another_is_closed(
+    browser: "Browser", broker: RunningBroker
+) -> None:
+    with served_page(broker.address) as page, ExitStack() as stack, window(browser) as opened:
+        streams = [
+            stack.enter_context(urllib.request.urlopen(f"{page.link}events"))
+            for _ in range(STREAMS_MAX)
+        ]
+        opened.page.goto(page.link)
+        opened.wait_text("#state.trouble", "too many windows have this page open: close one")
+        streams[0].close()
+        opened.page.wait_for_selector("#state.well")
+
+
+def test_the_skip_link_stays_in_its_view_and_a_word_that_is_no_view_shows_the_first(
+    browser: "Browser", page: ServedPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(page.link, "groups")
+        opened.page.keyboard.press("Tab")
+        opened.page.keyboard.press("Enter")
+        assert opened.page.evaluate("document.activeElement.id") == "main"
+        assert opened.page.title() == "Groups · Odradek"
+        opened.page.goto(f"{page.link}#constructor")
+        opened.page.wait_for_function("document.title === 'Transactions · Odradek'")
+
+
+def test_a_row_keeps_its_focus_when_one_above_it_goes_and_none_is_left_behind(
+    browser: "Browser", page: ServedPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(page.link)
+        focused, keys = opened.page.evaluate(
+            """async () => {
+                const { el, sync } = await import("/dom.js");
+                const list = el("ol");
+                document.body.append(list);
+                const draw = (keys) =>
+                    sync(list, keys, (key) => key, (key) => el("button", {}, key), () => {});
+                draw(["gone", "above", "focused"]);
+                list.children[2].focus();
+                draw(["above", "focused"]);
+                const focused = document.activeElement.textContent;
+                for (let count = 0; count < 3; count += 1) draw(["twice", "twice", "focused"]);
+                return [focused, [...list.children].map((child) => child.dataset.key)];
+            }"""
+        )
+        assert focused == "focused"
+        assert keys == ["twice", "twice", "focused"]
 
 
 def test_everything_can_be_done_with_the_keyboard(browser: "Browser", crowd: FullPage) -> None:
@@ -200,6 +263,22 @@ def test_hold_stops_the_time(browser: "Browser", crowd: FullPage) -> None:
         opened.page.wait_for_function(
             "before => document.querySelector('.axis').innerHTML !== before", arg=before
         )
+
+
+def test_hold_stops_the_time_of_the_brokers_where_the_browsers_clock_is_wrong(
+    browser: "Browser", crowd: FullPage
+) -> None:
+    def last_tick() -> int:
+        text = opened.page.locator(".axis text").last.text_content() or ""
+        hours, minutes, seconds = map(int, text.split(":"))
+        return (hours * 60 + minutes) * 60 + seconds
+
+    with window(browser) as opened:
+        opened.page.add_init_script("const real = Date.now; Date.now = () => real() + 3_600_000")
+        opened.show(crowd.link)
+        before = last_tick()
+        opened.page.get_by_role("button", name="Hold").click()
+        assert (last_tick() - before) % 86_400 < 300
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
