@@ -25,6 +25,8 @@ import trio
 LOGGER: Final = logging.getLogger(__name__)
 
 EXTEND_EVERY_SECONDS: Final = 10.0
+SEND_SECONDS: Final = 5.0
+"""The time for which a manager may have no room for a datagram, which is left out then."""
 EXTENSION_SECONDS: Final = 60.0
 """The time that a start may take from now on: a loop that stands for so long is killed."""
 MICROSECONDS: Final = 1_000_000
@@ -100,18 +102,28 @@ class ServiceManager:
             await trio.sleep(self._watchdog_seconds / 2)
 
     async def _notify(self, *lines: str) -> None:
-        """Send a datagram. It waits while the queue of the manager is full."""
+        """Send a datagram, for which the manager gets some seconds: it may be busy."""
         if self._address is None:
             return
         # The first byte of an abstract address is zero.
         address = f"\0{self._address[1:]}" if self._address[0] == "@" else self._address
-        with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as connection:
-            try:
-                await connection.sendto("\n".join(lines).encode(), address)
-            except OSError as error:
-                LOGGER.warning(
-                    "the service manager at %s cannot be notified: %s", self._address, error
-                )
+        try:
+            with (
+                trio.fail_after(SEND_SECONDS),
+                trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as connection,
+            ):
+                # Without `connect` the socket counts as writable while the manager has no room, and
+                # each turn of the loop would try again.
+                await connection.connect(address)
+                await connection.send("\n".join(lines).encode(errors="replace"))
+        except trio.TooSlowError:
+            LOGGER.warning(
+                "the service manager at %s has had no room for a message for %.0f s",
+                self._address,
+                SEND_SECONDS,
+            )
+        except OSError as error:
+            LOGGER.warning("the service manager at %s cannot be notified: %s", self._address, error)
 
 
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:

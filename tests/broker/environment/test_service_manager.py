@@ -20,6 +20,7 @@ from odradek.broker.environment import service_manager
 from odradek.broker.environment.service_manager import (
     EXTEND_EVERY_SECONDS,
     EXTENSION_SECONDS,
+    SEND_SECONDS,
     ServiceManager,
 )
 from odradek.broker.testing import BrokerDidNotStart, run_broker
@@ -57,6 +58,14 @@ class Manager:
             assert lines is not None, f"{line} is not sent: {self.received}"
             if line in lines:
                 return lines
+
+    def fill(self) -> None:
+        """Send messages until there is no room for another one."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                    sender.setblocking(False)
+                    sender.sendto(b"full", self.socket.getsockname())
 
     def receive_all(self) -> list[list[str]]:
         """Return the messages that have arrived."""
@@ -214,3 +223,24 @@ async def test_a_manager_that_is_not_there_is_named_in_the_log(
         f"the service manager at {tmp_path / 'gone'} cannot be notified: "
     )
     assert caplog.records[0].name == service_manager.__name__
+
+
+async def test_a_manager_that_reads_nothing_holds_nothing_up(
+    manager: Manager, caplog: pytest.LogCaptureFixture, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The loop tried to send at each turn, and SIGTERM was not read until a reload was told."""
+    manager.fill()
+    found = ServiceManager.of_environment(environment(manager), process_id=7)
+    started, stop = trio.Event(), trio.Event()
+    started.set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(found.run, started, stop)
+        await trio.sleep(3 * SEND_SECONDS)
+        before = trio.current_time()
+        async with found.reloading():
+            assert trio.current_time() - before <= SEND_SECONDS
+        assert trio.current_time() - before <= 2 * SEND_SECONDS
+        stop.set()
+    sentence = f"the service manager at {manager.address} has had no room for a message for 5 s"
+    assert caplog.messages == [sentence] * 5
+    assert {each[0] for each in manager.receive_all()} == {"full"}
