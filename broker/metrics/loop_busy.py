@@ -42,9 +42,11 @@ class LoopBusy(trio.abc.Instrument):
         self._waited_seconds += trio.current_time() - self._since
 
     async def run(self) -> None:
-        """Take samples until cancelled."""
+        """Take samples until cancelled. What was before is not known, and does not count."""
         trio.lowlevel.add_instrument(self)
         self._since = trio.current_time()
+        self._samples.clear()
+        self._samples.append((self._since, self._waited_seconds))
         try:
             while True:
                 await trio.sleep(SAMPLE_SECONDS)

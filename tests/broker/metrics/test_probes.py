@@ -63,16 +63,32 @@ async def test_the_ratio_forgets_what_was_more_than_a_minute_ago(
     mock_clock: trio.testing.MockClock,
 ) -> None:
     busy = LoopBusy()
-    mock_clock.jump(100)  # with no wait at all
-    assert busy.ratio == 1
     async with trio.open_nursery() as nursery:
         nursery.start_soon(busy.run)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(100)  # with no wait at all
+        assert busy.ratio == 1
         for _ in range(WINDOW_SAMPLES + 1):
             await trio.testing.wait_all_tasks_blocked()
             busy.before_io_wait(1)
             mock_clock.jump(SAMPLE_SECONDS)
             busy.after_io_wait(1)
         await trio.testing.wait_all_tasks_blocked()
+        assert busy.ratio == pytest.approx(0)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_start_before_the_first_sample_is_not_taken_for_work(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    busy = LoopBusy()
+    mock_clock.jump(50)  # in which the loop may have waited for a disk
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(busy.run)
+        await trio.testing.wait_all_tasks_blocked()
+        busy.before_io_wait(1)
+        mock_clock.jump(SAMPLE_SECONDS / 2)
+        busy.after_io_wait(1)
         assert busy.ratio == pytest.approx(0)
         nursery.cancel_scope.cancel()
 
