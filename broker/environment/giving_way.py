@@ -48,10 +48,18 @@ def give_way() -> None:
     """Make the calling thread give way from now on, as far as the system can do that."""
     if sys.platform != "linux":
         return  # elsewhere a priority is that of the whole process
+    with contextlib.suppress(OSError):  # a sandbox may refuse any of it
+        _give_way()
+
+
+def _give_way() -> None:
+    """Make the calling thread give way, on Linux.
+
+    Raises OSError where the system refuses it.
+    """
     thread = threading.get_native_id()
     nice = min(os.getpriority(os.PRIO_PROCESS, thread) + NICER, NICEST)
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, thread, nice)
+    os.setpriority(os.PRIO_PROCESS, thread, nice)
     number = SCHED_SETATTR.get(platform.machine())
     if number is None:
         return

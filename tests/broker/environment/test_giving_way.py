@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+import trio
 
 from odradek.broker.environment import giving_way
 from odradek.broker.environment.giving_way import NICER, NICEST, SCHED_SETATTR, give_way
@@ -16,6 +17,7 @@ from odradek.broker.environment.threads import Threads
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such threads")
 
+PATIENCE_SECONDS = 60
 PEER = "192.0.2.9:1"
 
 
@@ -51,13 +53,20 @@ async def test_without_the_system_call_it_is_nice_only(monkeypatch: pytest.Monke
     assert await in_a_new_thread(nice) > nice()
 
 
-async def test_what_the_system_refuses_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refused", ["getpriority", "setpriority"])
+async def test_what_the_system_refuses_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(os, "setpriority", refuse)
-    monkeypatch.setattr(giving_way, "SCHED_SETATTR", {platform.machine(): 1 << 20})
-    assert await in_a_new_thread(nice) == nice()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, refused, refuse)
+        patched.setattr(giving_way, "SCHED_SETATTR", {platform.machine(): 1 << 20})
+        threads = Threads("test", 1, give_way)
+        with trio.fail_after(PATIENCE_SECONDS):
+            await threads.run(lambda: None)
+    assert await threads.run(nice) == nice()
 
 
 async def test_handshakes_of_strangers_give_way_and_our_own_do_not() -> None:
