@@ -67,16 +67,26 @@ class PageProcess:
     async def run(self, listeners: Sequence[Listener]) -> None:
         """Run the page of a broker with these listeners until cancelled.
 
-        If the page ends before, that is a line in the log, and the broker goes on.
+        If the page cannot start, or ends before, that is a line in the log, and the broker goes on.
         """
         listener = _plain(listeners)
         assert listener is not None, listeners
         host = "127.0.0.1" if is_wildcard(listener.host) else listener.host
+        with self._socket:  # without a page browsers are refused, and do not wait
+            try:
+                status = await self._run_process(printed(host, listener.port))
+            except OSError as error:
+                LOGGER.warning("the page cannot be started: %s", error)
+            else:
+                LOGGER.warning("the page has ended with status %d", status)
+
+    async def _run_process(self, bootstrap: str) -> int:
+        """Run the process and return its status. Raises OSError if the system lets none start."""
         number = self._socket.fileno()
         command = [
             *(sys.executable, "-m", "odradek.broker", "web", "--until-stdin-ends"),
-            *("--bootstrap", printed(host, listener.port)),
-            *("--listen", self._address, "--inherited-socket", str(number)),
+            *("--bootstrap", bootstrap, "--listen", self._address),
+            *("--inherited-socket", str(number)),
         ]
         environment = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
         reading, writing = os.pipe()
@@ -89,10 +99,10 @@ class PageProcess:
                 env=environment,
                 check=False,
             )
-            LOGGER.warning("the page has ended with status %d", ended.returncode)
         finally:
             os.close(reading)
             os.close(writing)
+        return ended.returncode
 
 
 def _plain(listeners: Sequence[Listener]) -> Listener | None:
