@@ -13,7 +13,7 @@ from typing import Final
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.storage.aborted import AbortedTxn
 from odradek.broker.storage.log import Log
-from odradek.protocol.batch import BatchHeader, iter_batches
+from odradek.protocol.batch import BatchHeader, TimestampType, iter_batches
 
 STEPS: Final = (1, 16, 256, 4096, 65_536)
 """The offsets before the end at which the search begins."""
@@ -86,12 +86,19 @@ class AbortedFilter:
 async def time_of_record(partition: Partition, offset: int) -> int:
     """Return the time of the first record at or above an offset below the last stable one, in ms.
 
-    It is that of the first record of its batch, and -1 where the batch has no time. Aborted records
-    and markers are passed over, as far as one read finds others behind them. Raises KafkaError.
+    It is that of the first record of its batch, or of its append where the topic has that, and -1
+    where the batch has no time. Aborted records and markers are passed over, as far as one read
+    finds others behind them. Raises KafkaError.
     """
     reader, end = partition.log.reader, partition.last_stable_offset
     records, to_offset = await reader.read(offset, READ_BYTES, to_offset=end, min_one=True)
     aborted = AbortedFilter(await reader.aborted(offset, to_offset))
     headers = [header for header, _ in iter_batches(records)]
     shown = [header for header in headers if aborted.shows(header)] or headers
-    return shown[0].base_timestamp if shown else -1
+    return _time_of(shown[0]) if shown else -1
+
+
+def _time_of(header: BatchHeader) -> int:
+    """Return the time of the first record; with LogAppendTime all have that of the append."""
+    has_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return header.max_timestamp if has_append_time else header.base_timestamp

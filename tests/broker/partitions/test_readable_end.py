@@ -7,8 +7,9 @@ import pytest
 from odradek.broker.partitions import readable_end as module
 from odradek.broker.partitions.readable_end import readable_end, time_of_record
 from odradek.broker.storage.config import LogConfig
-from odradek.protocol.batch import iter_batches
+from odradek.protocol.batch import TimestampType
 from tests.broker.storage.samples import Client, Machine, batch
+from tests.fakes.clock import START_MS
 
 
 async def test_markers_and_aborted_records_at_the_end_are_behind_the_last_record() -> None:
@@ -91,11 +92,22 @@ async def test_a_long_search_ends_and_the_offset_is_not_too_small(
 async def test_the_time_is_that_of_the_first_record_that_can_be_read() -> None:
     partition = await Machine().start()
     client = Client(partition, is_transactional=True)
-    client.send("aborted")
+    client.send("aborted")  # at START_MS
     client.end(committed=False)
+    first, second = START_MS + 5_000, START_MS + 9_000
+    partition.leader().append_from_client(batch("first", timestamp_ms=first))
+    partition.leader().append_from_client(batch("second", timestamp_ms=second))
     await partition.flush()
-    partition.leader().append_from_client(batch("plain"))
+    assert await time_of_record(partition, 0) == first
+    assert await time_of_record(partition, 3) == second
+
+
+async def test_with_log_append_time_it_is_that_of_the_append() -> None:
+    """A group would look late by as much as the clock of a producer is wrong."""
+    config = LogConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    machine = Machine(config=config)
+    partition = await machine.start()
+    old = batch("of a wrong clock", timestamp_ms=START_MS - 3_600_000)
+    partition.leader().append_from_client(old)
     await partition.flush()
-    read = await partition.leader().read(2, 1_000, read_committed=True)
-    [(header, _)] = iter_batches(read.records)
-    assert await time_of_record(partition, 0) == header.base_timestamp
+    assert await time_of_record(partition, 0) == machine.clock.wall_ms()
