@@ -289,11 +289,11 @@ class BrokerJournal:
 
     def _grow(self, active: _JournalFile, end: int) -> None:
         """Make the file longer before a write up to `end`, if the disk has ample room."""
-        size = min(end + AHEAD_BYTES, self.file_bytes)
-        if end <= active.file.size or self._disk.free_bytes(self._directory) < FILE_BYTES:
+        if end <= active.file.size:
             return
         try:
-            active.file.allocate(size)
+            if self._disk.free_bytes(self._directory) >= FILE_BYTES:
+                active.file.allocate(min(end + AHEAD_BYTES, self.file_bytes))
         except OSError as error:  # the write meets whatever is wrong
             LOGGER.debug("%s cannot be made longer: %s", active.path, error)
 

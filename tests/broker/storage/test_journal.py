@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -12,8 +13,10 @@ import trio.testing
 from click.testing import CliRunner
 
 from odradek.broker.inspect.log_command import log
+from odradek.broker.partitions.partitions import Partition
 from odradek.broker.storage.captured import CAPTURED_MAX_BYTES
 from odradek.broker.storage.config import FlushPolicy
+from odradek.broker.storage.journal import AHEAD_BYTES, FILE_BYTES
 from odradek.broker.storage.journal_file import (
     JournalRecord,
     RecordKind,
@@ -42,6 +45,8 @@ from tests.broker.storage.samples import (
     Client,
     batch,
 )
+
+BATCH_BYTES = 8 * 1024
 
 
 def record(sequence: int) -> JournalRecord:
@@ -123,6 +128,46 @@ async def test_a_large_append_flushes_its_log_and_counts_by_a_note() -> None:
     assert partition.log.flushed_offset >= 2
     assert journal_of(machine)._files[0].end < CAPTURED_MAX_BYTES
     assert await values(await machine.restart_after_power_loss()) == [0, 1, 2]
+
+
+async def append_to_journal(partition: Partition, size_bytes: int) -> None:
+    """Append small batches of so many bytes at least."""
+    for _ in range(size_bytes // BATCH_BYTES + 1):
+        partition.leader().append_from_client(batch("x" * BATCH_BYTES))
+        await partition.leader().wait_committed()
+
+
+async def test_a_journal_grows_by_steps_so_that_most_fsyncs_note_no_new_size() -> None:
+    machine = journaled()
+    partition = await begun(machine)
+    active = journal_of(machine)._files[0]
+    sizes = {active.file.size}
+    for _ in range(3 * AHEAD_BYTES // BATCH_BYTES):
+        await append_to_journal(partition, 0)
+        sizes.add(active.file.size)
+    assert active.end <= active.file.size <= active.end + AHEAD_BYTES
+    assert len(sizes) <= 5
+    count = partition.log_end_offset
+    assert await values(await machine.restart_after_power_loss()) == [*range(count)]
+
+
+@pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP])
+async def test_a_journal_takes_what_it_needs_and_no_more_of_a_disk_without_ample_room(
+    error: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = journaled()
+    partition = await begun(machine)
+
+    def free_bytes(_: str) -> int:
+        if error is not None:
+            raise OSError(error, os.strerror(error))
+        return FILE_BYTES - 1
+
+    monkeypatch.setattr(machine.disk, "free_bytes", free_bytes)
+    await append_to_journal(partition, 2 * AHEAD_BYTES)
+    active = journal_of(machine)._files[0]
+    assert active.file.size == active.end > AHEAD_BYTES
+    assert journal_of(machine).failure is None
 
 
 async def test_a_journal_of_an_earlier_life_is_not_replayed() -> None:
