@@ -322,14 +322,20 @@ async def _spans(config: BrokerConfig) -> AsyncIterator[OnChanged | None]:
     if not config.otel_traces_exporter:
         yield None
         return
-    from odradek.broker.environment.otel import open_tracer
+    from odradek.broker.environment.otel import SETTING, open_tracer
     from odradek.broker.txn.spans import TransactionSpans
 
-    try:
-        async with open_tracer(config.otel_traces_exporter, config.node_id) as tracer:
-            yield TransactionSpans(tracer, config.node_id).note_change
-    except ExtraMissing as missing:
-        raise CannotServe(str(missing)) from None
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            opened = open_tracer(config.otel_traces_exporter, config.node_id)
+            tracer = await stack.enter_async_context(opened)
+        except ExtraMissing as missing:
+            raise CannotServe(str(missing)) from None
+        except ValueError as error:
+            raise CannotServe(
+                f"{SETTING}: OpenTelemetry refuses a variable of the environment: {error}"
+            ) from error
+        yield TransactionSpans(tracer, config.node_id).note_change
 
 
 async def _keep_freed_memory(has_started: trio.Event) -> None:

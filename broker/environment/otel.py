@@ -27,7 +27,10 @@ LAST_SPANS_SECONDS: Final = 5.0
 
 @contextlib.asynccontextmanager
 async def open_tracer(exporter: str, node_id: int) -> AsyncIterator["Tracer"]:
-    """Open a tracer whose spans are sent in the background. Raises `ExtraMissing`."""
+    """Open a tracer whose spans are sent in the background.
+
+    Raises `ExtraMissing`, and ValueError for a variable of the environment that is wrong.
+    """
     with imports_of("otel", SETTING):
         from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from odradek.broker.testing import RunningBroker, run_broker
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from odradek.client.blocking import Producer
 from tests.broker.traced import console_spans, wait_marked
 
@@ -112,6 +112,19 @@ def test_a_broker_that_stops_does_not_wait_for_a_collector_that_is_not_there() -
     with run_broker(config={"otel.traces.exporter": "otlp"}, environment=environment) as broker:
         in_transactions(broker)
         assert broker.stop() == 0
+
+
+def test_a_variable_that_opentelemetry_refuses_is_named_in_one_sentence() -> None:
+    environment = {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "many"}
+    with (
+        pytest.raises(BrokerDidNotStart) as raised,
+        run_broker(config={"otel.traces.exporter": "console"}, environment=environment),
+    ):
+        pass
+    said = str(raised.value)
+    assert "otel.traces.exporter: OpenTelemetry refuses a variable of the environment: " in said
+    assert "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT" in said
+    assert "Traceback" not in said
 
 
 def test_without_the_setting_nothing_of_opentelemetry_is_imported() -> None:
