@@ -6,6 +6,7 @@
     supervisor   sees how far the group is
     spark        reads the flights and writes refunds and audit rows of its own, in the Spark query
     auditor      reads what was written, and which transactions were decided
+    page         shows all of it in a browser, and changes nothing
 
 The administrator gives them their rights, and makes the topics. Without passwords (`OPEN`) a client
 is nobody in particular, and may do everything.
@@ -19,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from odradek.broker.testing import SecuredBroker, run_secured_broker
+from odradek.client.administration.acls import CLUSTER_NAME
 from odradek.client.blocking import Acl, Admin
 from odradek.client.types import SPARK_PREFIX_DEFAULT
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
@@ -38,7 +40,8 @@ PROCESSOR: Final = "processor"
 SUPERVISOR: Final = "supervisor"
 SPARK: Final = "spark"
 AUDITOR: Final = "auditor"
-USERS: Final = (ADMINISTRATOR, LOADER, PROCESSOR, SUPERVISOR, SPARK, AUDITOR)
+PAGE: Final = "page"
+USERS: Final = (ADMINISTRATOR, LOADER, PROCESSOR, SUPERVISOR, SPARK, AUDITOR, PAGE)
 MECHANISM: Final = "SCRAM-SHA-512"
 DECISIONS: Final = f"{SPARK_PREFIX_DEFAULT}-decisions"
 """The topic that the sink of Spark creates."""
@@ -71,6 +74,13 @@ RIGHTS: Final = (
             TRANSACTION_STATE_TOPIC,
         )
     ),
+    *(
+        Acl("cluster", CLUSTER_NAME, f"User:{PAGE}", right)
+        for right in ("describe", "describe_configs")
+    ),
+    Acl("transactional_id", "*", f"User:{PAGE}", "describe"),
+    Acl("topic", "*", f"User:{PAGE}", "read"),
+    Acl("group", "*", f"User:{PAGE}", "describe"),
 )
 """The entries that the users need. READ and WRITE have DESCRIBE with them."""
 

@@ -38,6 +38,7 @@ from scripts.refunds.doomed import BROKER_PID
 from scripts.refunds.flights import QUICK_FLIGHTS
 from scripts.refunds.history import transactions_of
 from scripts.refunds.load import load
+from scripts.refunds.page import has_keyboard, run_page, wait_key
 from scripts.refunds.processes import (
     GROUP_SETTINGS,
     SHORTEST_SESSION_MS,
@@ -276,16 +277,19 @@ def one_node(place: Path, *, secure: bool) -> Iterator[tuple[RunningBroker, Acce
 
 
 def run_on_one_node(
-    console: Console, plan: Plan, *, quick: bool, with_spark: bool, secure: bool
+    console: Console, plan: Plan, *, quick: bool, with_spark: bool, secure: bool, with_page: bool
 ) -> None:
     """Run both parts on a broker that is killed, and exit with their verdict."""
     started = time.monotonic()
-    with one_node(plan.place, secure=secure) as (broker, access):
+    with one_node(plan.place, secure=secure) as (broker, access), ExitStack() as stack:
         how = " with SCRAM over TLS" if secure else ""
         console.print(f"broker on {broker.address}{how}, seed {plan.seed}, logs in {plan.place}")
         create_topics(broker.address, access=access)
         if secure:
             give_rights(broker.address, access)
+        if with_page:
+            link = stack.enter_context(run_page(plan.place, broker.address, access))
+            console.print(f"transactions and groups live at {link}", soft_wrap=True)
         began = time.monotonic()
         verdict, counts = run_application(console, lambda say: OneBroker(broker, say), plan, access)
         columns = [("application", verdict, counts, time.monotonic() - began)]
@@ -308,8 +312,11 @@ def run_on_one_node(
             verdict = verify(broker.address, *spark_part.TOPICS, plan.limit, options)
             columns.append(("Spark", verdict, spark_counts, seconds))
             faults += [*verdict.faults, *torn]
-    console.print(table_of(columns))
-    console.print(f"{plan.flights:,} departures, {time.monotonic() - started:.0f} s in all")
+        console.print(table_of(columns))
+        console.print(f"{plan.flights:,} departures, {time.monotonic() - started:.0f} s in all")
+        if with_page and has_keyboard():
+            console.print(f"{link} stays until a key is pressed", soft_wrap=True)
+            wait_key()
     _exit(console, faults)
 
 
@@ -336,6 +343,7 @@ def run_on_cluster(console: Console, plan: Plan, *, quick: bool, with_spark: boo
 @click.option("--bootstrap", help="On these brokers, which are spared; its topics are made anew.")
 @click.option("--no-spark", is_flag=True, help="The application only.")
 @click.option("--secure", is_flag=True, help="With SCRAM over TLS, and users of few rights.")
+@click.option("--no-web", is_flag=True, help="Without the page for the browser.")
 @click.option("--inside", type=(str, int, int), hidden=True)
 def main(
     quick: bool,
@@ -345,6 +353,7 @@ def main(
     bootstrap: str | None,
     no_spark: bool,
     secure: bool,
+    no_web: bool,
     inside: tuple[str, int, int] | None,
 ) -> None:
     """Run the refunds pipeline exactly once over real flights, while its processes are killed."""
@@ -369,8 +378,14 @@ def main(
         elif cluster:
             run_on_cluster(console, plan, quick=quick, with_spark=not no_spark)
         else:
-            with_spark = not no_spark
-            run_on_one_node(console, plan, quick=quick, with_spark=with_spark, secure=secure)
+            run_on_one_node(
+                console,
+                plan,
+                quick=quick,
+                with_spark=not no_spark,
+                secure=secure,
+                with_page=not no_web,
+            )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from tests.programs import running
 PATIENCE_S: Final = 60.0
 LINK: Final = re.compile(r"at (https?://\S+?):(\d+)/")
 
+Condition = Callable[[dict[tuple[str, str], Any]], object]
+
 
 class ServedPage:
     """A page that is served."""
@@ -23,21 +25,25 @@ class ServedPage:
         self.link = link
         self.process = process
 
-    def rows_until(self, is_there: Callable[[dict[tuple[str, str], Any]], object]) -> Any:
-        """Read the stream until a condition holds for the rows; return what it returns."""
-        deadline = time.monotonic() + PATIENCE_S
-        rows: dict[tuple[str, str], Any] = {}
-        with urllib.request.urlopen(f"{self.link}events", timeout=PATIENCE_S) as stream:
-            for line in stream:
-                assert time.monotonic() < deadline, rows
-                if line.startswith(b"data: "):
-                    for section, key, value in json.loads(line[6:])["rows"]:
-                        rows[section, key] = value
-                        if value is None:
-                            del rows[section, key]
-                if rows and (found := is_there(rows)):
-                    return found
-        raise AssertionError(f"the stream has ended: {rows}")
+    def rows_until(self, is_there: Condition) -> Any:
+        return rows_until(self.link, is_there)
+
+
+def rows_until(link: str, is_there: Condition) -> Any:
+    """Read the stream of a page until a condition holds for the rows; return what it returns."""
+    deadline = time.monotonic() + PATIENCE_S
+    rows: dict[tuple[str, str], Any] = {}
+    with urllib.request.urlopen(f"{link}events", timeout=PATIENCE_S) as stream:
+        for line in stream:
+            assert time.monotonic() < deadline, rows
+            if line.startswith(b"data: "):
+                for section, key, value in json.loads(line[6:])["rows"]:
+                    rows[section, key] = value
+                    if value is None:
+                        del rows[section, key]
+            if rows and (found := is_there(rows)):
+                return found
+    raise AssertionError(f"the stream has ended: {rows}")
 
 
 @contextmanager
