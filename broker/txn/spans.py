@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.broker.txn import explain
+from odradek.broker.txn.counts import ABORT, COMMIT
 from odradek.broker.txn.tenure import UNREAD, Entry
 from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.broker.values.topic_partition import TopicIdPartition
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 NAME: Final = "kafka transaction"
 NAMED_MAX: Final = 100
 """The most partitions that an attribute names."""
-NANOSECONDS: Final = 1_000_000
-"""In a millisecond."""
-COMMIT: Final = "commit"
-ABORT: Final = "abort"
+MILLISECOND_NS: Final = 1_000_000
+"""The nanoseconds of a millisecond."""
 
 
 class TransactionSpans:
@@ -47,7 +46,7 @@ class TransactionSpans:
             if not (after.state is State.ONGOING or is_found):
                 return
             entry.span = self._begin(entry, before)
-        span, at = entry.span, after.updated_ms * NANOSECONDS
+        span, at = entry.span, after.updated_ms * MILLISECOND_NS
         known = before.partitions if before.state is State.ONGOING else frozenset()
         if after.state is State.ONGOING:
             if added := after.partitions - known:
@@ -82,7 +81,7 @@ class TransactionSpans:
         if after.client is not None:
             attributes["messaging.client.id"] = after.client.client_id
             attributes["client.address"] = after.client.host
-        start = after.started_ms * NANOSECONDS
+        start = after.started_ms * MILLISECOND_NS
         return self._tracer.start_span(NAME, attributes=attributes, start_time=start)
 
     def _decide(self, span: "Span", entry: Entry, before: TransactionMetadata) -> None:
@@ -93,7 +92,7 @@ class TransactionSpans:
         span.set_attribute("odradek.partition_count", len(after.partitions))
         cause = _cause_of(after, before)
         span.set_attributes(cause)
-        span.add_event("decided", {"odradek.end": end, **cause}, after.updated_ms * NANOSECONDS)
+        span.add_event("decided", {"odradek.end": end, **cause}, after.updated_ms * MILLISECOND_NS)
         if after.bump is not before.bump and before is not UNREAD:
             name, now_ms = entry.transactional_id, after.updated_ms
             span.set_status(self._error, explain.what_happened(name, before, after, now_ms))
@@ -101,11 +100,12 @@ class TransactionSpans:
 
 def _cause_of(after: TransactionMetadata, before: TransactionMetadata) -> dict[str, str]:
     """Return the cause of a change as an attribute: a request of the producer, or a fence."""
-    is_fence = after.bump is not None and after.bump is not before.bump
     if before is UNREAD:
         return {}
-    assert not is_fence or after.bump is not None
-    return {"odradek.cause": str(after.bump.cause) if is_fence and after.bump else "request"}
+    bump = after.bump
+    if bump is None or bump is before.bump:
+        return {"odradek.cause": "request"}
+    return {"odradek.cause": str(bump.cause)}
 
 
 def _named(partitions: Collection[TopicIdPartition]) -> list[str]:

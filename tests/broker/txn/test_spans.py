@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from odradek.broker.txn.spans import NAME, NANOSECONDS, TransactionSpans
+from odradek.broker.txn.spans import MILLISECOND_NS, NAME, TransactionSpans
 from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.protocol.errors import ErrorCode
 from tests.broker.txn.world import CLIENT, ID, OTHER, P0, P1, REFUNDS_ID, Marker, World
@@ -71,8 +71,8 @@ async def test_a_committed_transaction_is_one_span_with_its_partitions_and_its_e
     span = await traced.one()
     assert span.name == NAME
     assert span.parent is None
-    assert span.start_time == began_ms * NANOSECONDS
-    assert span.end_time == (began_ms + 2_000) * NANOSECONDS
+    assert span.start_time == began_ms * MILLISECOND_NS
+    assert span.end_time == (began_ms + 2_000) * MILLISECOND_NS
     assert attributes(span) == {
         "messaging.system": "kafka",
         "messaging.client.id": CLIENT.client_id,
@@ -143,7 +143,7 @@ async def test_a_time_out_is_the_cause_of_the_end(
     assert attributes(span)["odradek.cause"] == "timeout"
     assert span.end_time is not None
     assert span.start_time is not None
-    assert (span.end_time - span.start_time) // NANOSECONDS >= 5_000
+    assert (span.end_time - span.start_time) // MILLISECOND_NS >= 5_000
 
 
 async def test_a_marker_that_comes_late_is_named_with_the_reason(
@@ -185,7 +185,7 @@ async def test_the_next_coordinator_goes_on_with_a_span_of_its_own(
     assert found["odradek.resumed"] is True
     assert (found["odradek.transactional_id"], found["odradek.end"]) == (ID, "commit")
     assert found["odradek.producer_epoch"] == who.producer_epoch
-    assert span.start_time == began_ms * NANOSECONDS
+    assert span.start_time == began_ms * MILLISECOND_NS
 
 
 async def test_a_large_transaction_names_some_of_its_partitions(traced: Traced) -> None:
