@@ -36,7 +36,7 @@ async def add_transactions(families: Families, inside: Inside, turns: Turns) -> 
     families.counter(name, about)
     for how, count in sorted(counts.ended.items()):
         families.counter(name, about, count, how=how)
-    name, about = "odradek_txn_fences", "The times that an epoch was raised above a producer's."
+    name, about = "odradek_txn_fences", "The times that producers were fenced."
     families.counter(name, about)
     for cause, count in sorted(counts.fences.items()):
         families.counter(name, about, count, cause=cause.value)

@@ -1,12 +1,14 @@
 """The counts of transactions that this broker has coordinated, for the metrics.
 
 Everything is found in the difference between two values of an id: one that was decided and is
-complete has ended, and another cause of its epoch has fenced a producer.
+complete has ended, and another cause of its epoch may have fenced a producer (`explain.py`). An
+abort of nothing, which only spends an epoch, is no transaction.
 """
 
 from collections import Counter
 from typing import Final
 
+from odradek.broker.txn.explain import has_fenced
 from odradek.broker.txn.transaction import BumpCause, State, TransactionMetadata
 from odradek.broker.values.histogram import Histogram
 
@@ -25,7 +27,7 @@ class TransactionCounts:
         self.ended: Counter[str] = Counter()
         """Transactions that are complete, by how they ended."""
         self.fences: Counter[BumpCause] = Counter()
-        """The times that an epoch was raised above that of a producer, by the cause."""
+        """The times that a producer was fenced, by the cause."""
         self.seconds: Final = Histogram(BOUNDS)
         """From the first partition of a transaction until all have their markers."""
         self.marker_seconds: Final = Histogram(BOUNDS)
@@ -34,9 +36,10 @@ class TransactionCounts:
     def note(self, before: TransactionMetadata, after: TransactionMetadata) -> None:
         """Note what an id becomes."""
         bump = after.bump
-        if bump is not before.bump and bump is not None and bump.cause is not BumpCause.EXHAUSTED:
+        is_fence = has_fenced(before, after)
+        if bump is not None and is_fence and bump.cause is not BumpCause.EXHAUSTED:
             self.fences[bump.cause] += 1
-        if before.state.is_prepared and not after.state.is_prepared:
+        if before.partitions and before.state.is_prepared and not after.state.is_prepared:
             self.ended[how_ended(before)] += 1
             self.seconds.note(max(0, after.updated_ms - before.started_ms) / 1000)
             self.marker_seconds.note(max(0, after.updated_ms - before.updated_ms) / 1000)

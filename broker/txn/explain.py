@@ -16,17 +16,24 @@ def why_locked_out(transactional_id: str, transaction: TransactionMetadata, now_
     return f"{transactional_id!r} was fenced: {reason} {_ago(bump.at_ms, now_ms)} ago"
 
 
-def what_happened(
-    transactional_id: str, before: TransactionMetadata, after: TransactionMetadata, now_ms: int
-) -> str | None:
-    """Return the line for the log if the change from `before` to `after` fenced a producer."""
+def has_fenced(before: TransactionMetadata, after: TransactionMetadata) -> bool:
+    """Return True if the change from `before` to `after` fenced a producer that may still run."""
     if after.bump is None or after.bump is before.bump:
-        return None
+        return False
     # A client that starts anew with nothing open has ended its earlier instance itself, as a Spark
     # query does with every micro-batch: that is not worth a line. If the earlier instance still
     # runs, the refusal of its next request is logged, with the reason.
     is_same = before.client is not None and before.client == after.client
-    if is_same and before.state is not State.ONGOING and _is_new_instance(after.bump.cause):
+    return not (
+        is_same and before.state is not State.ONGOING and _is_new_instance(after.bump.cause)
+    )
+
+
+def what_happened(
+    transactional_id: str, before: TransactionMetadata, after: TransactionMetadata, now_ms: int
+) -> str | None:
+    """Return the line for the log if the change from `before` to `after` fenced a producer."""
+    if after.bump is None or not has_fenced(before, after):
         return None
     if after.bump.cause is BumpCause.EXHAUSTED:
         old, new = before.producer_id, after.assigned_producer.producer_id
