@@ -34,7 +34,7 @@ class Health:
         return _answer([*self._why_not_ready()], "ready")
 
     async def health(self, _accept: str) -> HttpAnswer:
-        """HttpAnswer with both, as JSON. The status is 503 where one of them does not hold."""
+        """Return both, as JSON. The status is 503 where one of them does not hold."""
         not_live, not_ready = [*self._why_not_live()], [*self._why_not_ready()]
         report = {
             "live": not not_live,

@@ -138,7 +138,7 @@ async def _send(
 
 
 async def _refuse(stream: Connection, http: h11.Connection, error: h11.RemoteProtocolError) -> None:
-    """HttpAnswer what is no HTTP, if that can be answered at all."""
+    """Answer what is no HTTP, if that can be answered at all."""
     if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
         answer = HttpAnswer(b"this is no request\n", status=error.error_status_hint)
         await _send(stream, http, answer, has_body=True)

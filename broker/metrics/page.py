@@ -1,7 +1,9 @@
 """The page `/metrics`: read what is counted, in turns, and format it outside the loop.
 
-Nothing is counted for the page: it reads plain attributes of the parts. One scrape is made at a
-time, so that many that ask cost no more than one.
+Nothing is counted for the page: it reads plain attributes of the parts, and for the lag of groups
+the ends of logs. One scrape is made at a time, so that many that ask cost no more than one. If it
+waits for a disk that stands still, the others do not wait for it without end: they would take all
+places of the listener, and `/live` would have none.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -46,6 +48,11 @@ SOURCES: Final[Sequence[Source]] = (
 )
 
 
+SCRAPE_SECONDS: Final = 30.0
+"""The time that a scrape may take, with its wait for the one before."""
+TOO_LATE: Final = HttpAnswer(b"the broker is too busy for a scrape, or its disk is\n", status=503)
+
+
 class MetricsPage:
     def __init__(self, inside: Inside, offload: Offload) -> None:
         self._inside = inside
@@ -53,12 +60,14 @@ class MetricsPage:
         self._scraping = trio.Lock()
 
     async def get(self, accept: str) -> HttpAnswer:
-        """HttpAnswer a scrape, in the format that its header Accept prefers."""
+        """Return a scrape, in the format that its header Accept prefers."""
         encode, content_type = choose_encoder(accept)
-        async with self._scraping:
-            families = Families()
-            turns = Turns()
-            for add in SOURCES:
-                await add(families, self._inside, turns)
-            body = await self._offload(partial(encode, families))
-        return HttpAnswer(body, content_type)
+        with trio.move_on_after(SCRAPE_SECONDS):
+            async with self._scraping:
+                families = Families()
+                turns = Turns()
+                for add in SOURCES:
+                    await add(families, self._inside, turns)
+                body = await self._offload(partial(encode, families))
+            return HttpAnswer(body, content_type)
+        return TOO_LATE
