@@ -18,7 +18,7 @@ IMAGE = re.compile(r"!\[([^\]]*)\]\(pictures/([^)]+)\)")
 
 
 def test_the_files_are_those_of_today() -> None:
-    written = {path.name: path.read_text() for path in FOLDER.iterdir()}
+    written = {path.name: path.read_text() for path in FOLDER.glob("*.svg")}
     assert written == pictures(), "run scripts/fix"
 
 
@@ -39,7 +39,7 @@ def test_each_picture_is_shown_with_words_for_those_who_do_not_see_it() -> None:
     shown = {
         name: words for page in DOCS.glob("*.md") for words, name in IMAGE.findall(page.read_text())
     }
-    assert shown.keys() == pictures().keys()
+    assert shown.keys() == {path.name for path in FOLDER.iterdir()}
     assert all(len(words) > 20 for words in shown.values())
 
 
