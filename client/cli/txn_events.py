@@ -155,7 +155,7 @@ def _between(
     old: TransactionDescription | None, new: TransactionDescription | None
 ) -> Iterator[tuple[str, str]]:
     if new is None:
-        yield "gone", "is not known any more: it expired"
+        yield "gone", "is not listed any more: it expired, or this client may not see it"
     elif old is None:
         who = words.client(new.client_id, new.client_host)
         yield "appeared", f"appeared{f': {who}' if who else ''}, producer id {new.producer_id}"

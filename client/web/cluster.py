@@ -22,23 +22,25 @@ class ClusterSource(PageSource):
     def __init__(self) -> None:
         self.partitions: Sequence[TopicPartition] = ()
         """All partitions that have a leader."""
+        self.leaderless: frozenset[TopicPartition] = frozenset()
 
     async def look(self, admin: Admin, board: Board) -> str | None:
         cluster = await admin.describe_cluster(include_fenced=True)
         topics = await admin.describe_topics(*await admin.list_topics(internal=True))
-        self.partitions = [
-            TopicPartition(topic.name, partition.partition)
+        leaders = {
+            TopicPartition(topic.name, partition.partition): partition.leader
             for topic in topics
             for partition in topic.partitions
-            if partition.leader >= 0
-        ]
+        }
+        self.partitions = [name for name, leader in leaders.items() if leader >= 0]
+        self.leaderless = frozenset(leaders) - frozenset(self.partitions)
         missing = None
         moves: Mapping[TopicPartition, PartitionMove] = {}
         try:
             moves = await admin.list_moves()
         except Refused as error:
             missing = str(error)
-        leading = [partition.leader for topic in topics for partition in topic.partitions]
+        leading = [*leaders.values()]
         board.put(
             "cluster",
             "",

@@ -11,7 +11,7 @@ from odradek.client.administration.group_descriptions import (
     GroupMemberDescription,
 )
 from odradek.client.config import system_wall_ms
-from odradek.client.errors import Refused
+from odradek.client.errors import Refused, Retriable
 from odradek.client.types import TopicPartition
 from odradek.client.web.board import Board
 from odradek.client.web.lags import LagHistory, LagSample
@@ -41,6 +41,9 @@ class GroupSource(PageSource):
         names = [listing.group_id for listing in await admin.list_groups()]
         followed = names[:GROUPS_MAX]
         answers = await admin.describe_groups(*followed)
+        for answer in answers.values():
+            if isinstance(answer, Retriable):  # a broker is away, and the group is not
+                raise answer
         described = {
             name: found for name, found in answers.items() if isinstance(found, GroupDescription)
         }

@@ -12,7 +12,7 @@ from odradek.client.administration.descriptions import (
 from odradek.client.administration.pin_words import end_command
 from odradek.client.cli.txn_events import Listed, Snapshot, open_places
 from odradek.client.config import system_wall_ms
-from odradek.client.errors import OdradekError, Refused
+from odradek.client.errors import OdradekError, Refused, Retriable
 from odradek.client.types import TopicPartition
 from odradek.client.web.board import Board
 from odradek.client.web.cluster import ClusterSource
@@ -26,6 +26,8 @@ SWEPT_AT_ONCE: Final = 500
 """The partitions without an open transaction that a look asks about, in turns.
 
 An open transaction that no coordinator has is found there."""
+LANES_MAX: Final = 5_000
+"""The transactional ids that are shown: open ones first, the oldest before the others."""
 OTHERS_SHOWN: Final = 20
 """The other open transactions of a pinned partition that are shown."""
 
@@ -74,7 +76,24 @@ class TransactionSource(PageSource):
             board.remove("span", str(number))
         for number in events:
             board.remove("event", str(number))
-        board.replace("lane", {name: _lane(found) for name, found in snapshot.transactions.items()})
+        every = snapshot.transactions
+        open_count = sum(found.is_open for found in every.values())
+        board.put("count", "transactions", {"all": len(every), "open": open_count})
+        board.replace("lane", {name: _lane(every[name]) for name in _shown(every)})
+
+
+def _shown(every: Mapping[str, TransactionDescription]) -> Sequence[str]:
+    """Return the ids to show, not too many."""
+    if len(every) <= LANES_MAX:
+        return list(every)
+
+    def place(name: str) -> tuple[bool, int]:
+        found = every[name]
+        if found.is_open:
+            return False, found.started_ms or 0
+        return True, -(found.updated_ms or 0)
+
+    return sorted(every, key=place)[:LANES_MAX]
 
 
 def _lane(found: TransactionDescription) -> dict[str, object]:
@@ -114,13 +133,14 @@ class PinSource(PageSource):
         self._cluster = cluster
         self._bootstrap = bootstrap
         self._swept = 0
-        self._found: set[TopicPartition] = set()
+        self._rows: dict[TopicPartition, dict[str, object]] = {}
+        """What was shown last."""
         self._since: dict[tuple[TopicPartition, int, int], int] = {}
 
     async def look(self, admin: Admin, board: Board) -> str | None:
         snapshot = self._transactions.snapshot
         open_now = open_places(snapshot.transactions) if snapshot else []
-        wanted = dict.fromkeys([*open_now, *sorted(self._found), *self._sweep()])
+        wanted = dict.fromkeys([*open_now, *sorted(self._rows), *self._sweep()])
         producers = await admin.describe_producers(wanted)
         pinned = [
             name
@@ -129,17 +149,24 @@ class PinSource(PageSource):
         ]
         pins = await admin.find_pins(pinned)
         found = {name: pin for name, pin in pins.items() if isinstance(pin, Pin)}
-        self._found = set(found)
+        unanswered = {
+            name: answer
+            for name, answer in (*producers.items(), *pins.items())
+            if isinstance(answer, Retriable)
+        }
         now_ms = system_wall_ms()
         since = {_identity(pin): self._since_ms(pin, now_ms) for pin in found.values()}
-        self._since = since
-        board.replace(
-            "pin",
-            {
-                str(name): self._facts(pin, producers[name], since[_identity(pin)])
-                for name, pin in sorted(found.items())
-            },
-        )
+        self._since = since | {key: at for key, at in self._since.items() if key[0] in unanswered}
+        rows = {
+            name: self._facts(pin, producers[name], since[_identity(pin)])
+            for name, pin in found.items()
+        }
+        there = unanswered.keys() & {*self._cluster.partitions, *self._cluster.leaderless}
+        kept = {name: row for name, row in self._rows.items() if name in there}
+        self._rows = dict(sorted((kept | rows).items()))
+        board.replace("pin", {str(name): row for name, row in self._rows.items()})
+        for error in unanswered.values():
+            raise error
         return _refusal(producers)
 
     def _sweep(self) -> Sequence[TopicPartition]:

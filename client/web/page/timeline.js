@@ -87,7 +87,7 @@ function fence(event, x) {
 
 function noteOf(lane, now) {
   const row = lane.row;
-  if (row === null) return "not known any more";
+  if (row === null) return "not listed any more";
   if (!row.is_open) return ENDED[row.state] ?? "nothing open";
   const where = row.partition_count ? `, ${counted(row.partition_count, "partition")}` : "";
   return `${row.state === "Ongoing" ? "open" : row.state} ${span(now - row.started_ms)}${where}`;

@@ -141,12 +141,12 @@ function figures() {
   return {
     element,
     draw(now) {
-      const rows = [...section("lane").values()];
-      const open = rows.filter((row) => row.is_open);
+      const open = [...section("lane").values()].filter((row) => row.is_open);
       const waiting = [...section("pin").values()];
       const records = waiting.reduce((sum, row) => sum + row.high_watermark - row.last_stable_offset, 0);
       const oldest = Math.min(...open.map((row) => row.started_ms ?? now));
-      const said = [`${number(open.length)} open of ${counted(rows.length, "transactional id")}`];
+      const count = section("count").get("transactions") ?? { all: 0, open: 0 };
+      const said = [`${number(count.open)} open of ${counted(count.all, "transactional id")}`];
       if (open.length) said.push(`the oldest for ${span(now - oldest)}`);
       said.push(waiting.length ? `${counted(records, "record")} of ${counted(waiting.length, "partition")} wait` : "no reader waits");
       setText(element, said.join(" · "));

@@ -130,7 +130,10 @@ def told(
             "began",
             "ended 3 transactions and began another in flights-0, flights-1",
         ),
-        (a_transaction("Empty"), None, "gone", "is not known any more: it expired"),
+        (
+            *(a_transaction("Empty"), None, "gone"),
+            "is not listed any more: it expired, or this client may not see it",
+        ),
     ],
 )
 def test_one_thing_happened(

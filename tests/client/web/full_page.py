@@ -26,6 +26,7 @@ def full_board(now_ms: int) -> Board:
     board.put("about", "", {"bootstrap": "broker-1:9092"})
     for section in ("transactions", "pins", "cluster", "groups", "access"):
         board.put("status", section, {"is_well": True, "sentence": None})
+    board.put("count", "transactions", {"all": OPEN, "open": OPEN})
     for number in range(OPEN):
         began_ms = now_ms - 10_000 - 100 * number
         name = f"task-{number:04}"
