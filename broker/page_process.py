@@ -2,7 +2,8 @@
 
 The broker opens its port, so that the address is known, and refused if it is taken, before anything
 else is done. The process takes the open socket over. It ends with the broker, however that ends:
-its standard input is a pipe whose other end only the broker has.
+its standard input is a pipe whose other end only the broker has. What it writes to standard error
+is lines of the broker's log, in the form that this has.
 """
 
 import logging
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Self
 
 import trio
@@ -22,6 +24,7 @@ from odradek.broker.environment.system import is_loopback, is_wildcard
 LOGGER: Final = logging.getLogger(__name__)
 
 BACKLOG: Final = 64
+LINE_MAX_BYTES: Final = 4 * 1024
 ELSEWHERE: Final = "start `odradek web` beside the broker"
 OF_THE_USER: Final = frozenset({"ODRADEK_COMMAND_CONFIG", "ODRADEK_PROFILE"})
 """Variables that would give the page another user than its listener has."""
@@ -75,8 +78,8 @@ class PageProcess:
         with self._socket:  # without a page browsers are refused, and do not wait
             try:
                 status = await self._run_process(printed(host, listener.port))
-            except OSError as error:
-                LOGGER.warning("the page cannot be started: %s", error)
+            except* OSError as group:
+                LOGGER.warning("the page cannot be started: %s", group.exceptions[0])
             else:
                 LOGGER.warning("the page has ended with status %d", status)
 
@@ -91,18 +94,41 @@ class PageProcess:
         environment = {name: value for name, value in os.environ.items() if name not in OF_THE_USER}
         reading, writing = os.pipe()
         try:
-            ended = await trio.run_process(
-                command,
-                stdin=reading,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[number],
-                env=environment,
-                check=False,
-            )
+            async with trio.open_nursery() as nursery:
+                run = partial(
+                    trio.run_process,
+                    command,
+                    stdin=reading,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[number],
+                    env=environment,
+                    check=False,
+                )
+                process: trio.Process = await nursery.start(run)
+                assert process.stderr is not None
+                await _log_lines(process.stderr)
         finally:
             os.close(reading)
             os.close(writing)
-        return ended.returncode
+        assert process.returncode is not None
+        return process.returncode
+
+
+async def _log_lines(stream: trio.abc.ReceiveStream) -> None:
+    """Log the lines of a stream until its end."""
+    rest = b""
+    async for part in stream:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            _log_line(line)
+        rest = rest[:LINE_MAX_BYTES]
+    if rest:
+        _log_line(rest)
+
+
+def _log_line(line: bytes) -> None:
+    LOGGER.warning("the page: %s", line.decode(errors="replace"))
 
 
 def _plain(listeners: Sequence[Listener]) -> Listener | None:
