@@ -123,9 +123,10 @@ def web(
         check_safe(host, has_tls=tls is not None, has_passwords=bool(visitors.passwords))
     except UnsafePage as error:
         raise CommandError(sentence(str(error)), None, False) from None
-    warning = None if password_file is None else warning_about(password_file)
-    if warning is not None:
-        click.echo(f"Warning: {warning}", err=True)
+    for secret in (password_file, tls_key):
+        warning = None if secret is None else warning_about(secret)
+        if warning is not None:
+            click.echo(f"Warning: {warning}", err=True)
     options = limits(timeout_s)
     options["max_block_ms"] = min(options["max_block_ms"], LOOK_MS)
     options["first_connect_ms"] = options["max_block_ms"]
@@ -136,7 +137,7 @@ def web(
     def started(listeners: Sequence[Listener]) -> None:
         click.echo(
             f"odradek web shows the brokers of {bootstrap} at "
-            f"{scheme}://{host}:{port_of(listeners[0])}/"
+            f"{scheme}://{visitors.names[0]}:{port_of(listeners[0])}/"
         )
         sys.stdout.flush()
 

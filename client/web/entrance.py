@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from odradek.client.web.guard import LOCAL_NAMES, Visitors, passwords_of
+from odradek.client.web.guard import LOCAL_NAMES, Visitors, host_of, passwords_of
 
 DEFAULT_PORT: Final = 8080
 WILDCARDS: Final = ("0.0.0.0", "[::]")
@@ -54,14 +54,21 @@ def check_safe(host: str, *, has_tls: bool, has_passwords: bool) -> None:
 
 
 def visitors_of(host: str, names: Sequence[str], password_file: Path | None) -> Visitors:
-    """Return who may see the page. Raises `UnsafePage`."""
+    """Return who may see the page. The first name is for its link. Raises `UnsafePage`."""
+    for name in names:
+        if not name or host_of(name) != name.lower():
+            raise UnsafePage(f"--name is a host, as in odradek.example.org, not {name!r}")
     own = () if host in WILDCARDS else (host,)
     every = tuple(dict.fromkeys((*own, *names, *LOCAL_NAMES)))
     if password_file is None:
         return Visitors(every)
     try:
         passwords = passwords_of(password_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except UnicodeDecodeError:
+        raise UnsafePage(f"{password_file} cannot be used: it is no text in UTF-8") from None
+    except OSError as error:
+        raise UnsafePage(f"{password_file} cannot be used: {error.strerror}") from None
+    except ValueError as error:
         raise UnsafePage(f"{password_file} cannot be used: {error}") from None
     return Visitors(every, passwords)
 
@@ -76,13 +83,18 @@ def tls_of(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     try:
-        context.load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key, password=_refuse_password)
     except OSError as error:
         why = error.strerror or str(error)
         raise UnsafePage(
             f"the certificate {certificate} and its key cannot be used: {why}"
         ) from None
     return context
+
+
+def _refuse_password() -> str:
+    """Raise `UnsafePage` for a key that has a password: OpenSSL would ask the terminal for it."""
+    raise UnsafePage("the key of the page has a password: give --tls-key one without")
 
 
 async def listen(host: str, port: int, tls: ssl.SSLContext | None) -> Sequence[Listener]:

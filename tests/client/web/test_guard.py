@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from odradek.client.web.entrance import (
     UnsafePage,
@@ -14,6 +15,7 @@ from odradek.client.web.entrance import (
     visitors_of,
 )
 from odradek.client.web.guard import is_named, is_permitted, passwords_of
+from tests.certificates import Authority
 
 NAMES = ("127.0.0.1", "localhost", "[::1]", "odradek.internal")
 
@@ -99,11 +101,32 @@ def test_a_wildcard_is_no_name_and_given_names_are() -> None:
     assert rules.names == ("odradek.internal", "localhost", "127.0.0.1", "[::1]")
 
 
+@pytest.mark.parametrize("name", ["", "odradek.internal:8443", "https://odradek.internal", "::1"])
+def test_a_name_that_no_browser_would_ask_for_is_refused(name: str) -> None:
+    with pytest.raises(UnsafePage, match="--name is a host"):
+        visitors_of("127.0.0.1", [name], None)
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    signed = Authority(tmp_path).signed("page")
+    key = tmp_path / "locked.key"
+    how = serialization.BestAvailableEncryption(b"secret")
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    key.write_bytes(signed.key.private_bytes(pem, form, how))
+    with pytest.raises(UnsafePage, match="the key of the page has a password"):
+        tls_of(Path(signed.certificate_file), key)
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text("")
     with pytest.raises(UnsafePage, match=f"{empty} cannot be used"):
         visitors_of("127.0.0.1", [], empty)
+    empty.write_bytes(b"\xff")
+    with pytest.raises(UnsafePage, match=f"{empty} cannot be used: it is no text in UTF-8"):
+        visitors_of("127.0.0.1", [], empty)
+    with pytest.raises(UnsafePage, match=f"{tmp_path} cannot be used: Is a directory"):
+        visitors_of("127.0.0.1", [], tmp_path)
     with pytest.raises(UnsafePage, match=f"the certificate {empty} and its key cannot be used"):
         tls_of(empty, None)
     with pytest.raises(UnsafePage, match="--tls-key needs --tls-certificate"):
