@@ -63,6 +63,8 @@ class RebalanceCause(StrEnum):
     """A member has sent nothing for its session, or for the time of a rebalance."""
     SUBSCRIPTION = "subscription"
     """A member reads other topics, topics have other partitions, or the leader asks for it."""
+    NOT_STORED = "not stored"
+    """The log did not take the assignment, and the members join again."""
     PROTOCOL = "protocol"
     """The group goes from one protocol to the other."""
 

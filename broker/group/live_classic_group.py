@@ -271,7 +271,7 @@ class LiveClassicGroup:
             go = decide(self.group.state, GroupEvent.ASSIGNMENT_NOT_STORED)
             if go is not None:
                 self._rebalance.send_syncs_back(error)
-                self._rebalance.do(go)
+                self._rebalance.do(go, RebalanceCause.NOT_STORED)
 
     # Heartbeat, LeaveGroup, offsets
 
