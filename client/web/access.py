@@ -1,6 +1,7 @@
 """The section of access: users, entries, quotas, and the question why something is permitted."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from math import isfinite
 from typing import Final, get_args
 
 import trio
@@ -82,7 +83,7 @@ async def _quotas(admin: Admin) -> dict[str, object]:
             rows[f"{each[:3]} {key}"] = {
                 "whose": " as ".join(whose),
                 "quota": key,
-                "value": value,
+                "value": value if isfinite(value) else None,  # JSON has no word for infinite
             }
     return rows
 

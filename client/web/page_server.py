@@ -201,7 +201,7 @@ class PageServer:
                     "is_whole": changes.is_whole,
                     "rows": changes.rows,
                 }
-                text = json.dumps(facts, separators=(",", ":"))
+                text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
                 seen = changes.number
                 message = f"retry: {RETRY_MS}\nid: {self._run_id}-{seen}\ndata: {text}\n\n"
             else:

@@ -48,7 +48,10 @@ def test_the_client_of_one_version_works_with_the_broker_of_the_other(
         produce(client, broker, "hello")
         assert consume(client, broker) == ["hello"]
         assert TOPIC in run_command(client, broker, "topic", "list")
-        assert "hello" not in run_command(client, broker, "txn", "list")
+        transactional = ("--transactional-id", "greeter")
+        run_command(client, broker, "produce", TOPIC, *transactional, given="committed\n")
+        assert consume(client, broker) == ["hello", "committed"]
+        assert "greeter" in run_command(client, broker, "txn", "list")
 
 
 @pytest.mark.parametrize("flush", ["ack", "journal"])

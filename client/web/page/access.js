@@ -76,7 +76,7 @@ export function access() {
       row.name,
       Object.entries(row.mechanisms).map(([name, iterations]) => `${name} (${number(iterations)})`).join(", "),
     ]),
-    part("Quotas", "quota", table("Quotas", [["of"], ["quota"], ["a second", true]]), "There are no quotas.", (row) => [row.whose, row.quota, number(row.value)]),
+    part("Quotas", "quota", table("Quotas", [["of"], ["quota"], ["a second", true]]), "There are no quotas.", (row) => [row.whose, row.quota, row.value === null ? "no limit" : number(row.value)]),
   ];
   return {
     element: el("div", { class: "view" }, question(), parts.map((each) => each.element)),

@@ -15,11 +15,12 @@ const YOUNG_MAX = 6;
 
 const behind = (row) => row.high_watermark - row.last_stable_offset;
 
-// The rows by transaction: those that nothing ends first, then the oldest.
+// The rows by transaction: those that nothing ends first, then the oldest. A transaction that no
+// coordinator has is ended in each partition by a command of its own.
 function blocks() {
   const found = new Map();
   for (const row of section("pin").values()) {
-    const key = `${row.producer_id} ${row.is_hanging}`;
+    const key = row.is_hanging ? `${row.producer_id} ${row.topic}-${row.partition}` : `${row.producer_id}`;
     if (!found.has(key)) found.set(key, { key, rows: [] });
     found.get(key).rows.push(row);
   }

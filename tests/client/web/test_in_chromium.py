@@ -265,6 +265,31 @@ def test_hold_stops_the_time(browser: "Browser", crowd: FullPage) -> None:
         )
 
 
+def test_a_transaction_that_hangs_in_two_partitions_has_the_command_of_each(
+    browser: "Browser", page: ServedPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(page.link)
+        commands = opened.page.evaluate(
+            """async () => {
+                const { section } = await import("/rows.js");
+                const { pins } = await import("/pins.js");
+                for (const partition of [0, 1])
+                    section("pin").set(`t-${partition}`, {
+                        topic: "t", partition, producer_id: 4, producer_epoch: 0, others: [],
+                        last_stable_offset: 0, high_watermark: 1, other_count: 0, since_ms: 0,
+                        name: null, client: null, state: null, deadline_ms: null,
+                        is_hanging: true, command: `end it in ${partition}`,
+                    });
+                const made = pins();
+                made.draw(Date.now());
+                const codes = [...made.element.querySelectorAll(".pin code")];
+                return codes.map((each) => each.textContent);
+            }"""
+        )
+        assert commands == ["end it in 0", "end it in 1"]
+
+
 def test_hold_stops_the_time_of_the_brokers_where_the_browsers_clock_is_wrong(
     browser: "Browser", crowd: FullPage
 ) -> None:

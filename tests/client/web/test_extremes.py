@@ -1,10 +1,11 @@
-"""What the page shows of groups and pins while a broker does not answer, and of very many ids."""
+"""What the page shows while a broker does not answer, and of what is very much."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import pytest
 
+from odradek.client.administration.acls import Acl
 from odradek.client.administration.admin import Admin
 from odradek.client.administration.descriptions import (
     PartitionProducers,
@@ -13,9 +14,12 @@ from odradek.client.administration.descriptions import (
     TransactionListing,
 )
 from odradek.client.administration.group_descriptions import GroupDescription, GroupListing
+from odradek.client.administration.quotas import Quotas
+from odradek.client.administration.users import ScramUser
 from odradek.client.errors import OdradekError, TimedOut
 from odradek.client.types import TopicPartition
 from odradek.client.web import transactions
+from odradek.client.web.access import AccessSource
 from odradek.client.web.board import Board
 from odradek.client.web.cluster import ClusterSource
 from odradek.client.web.groups import GroupSource
@@ -113,6 +117,26 @@ async def test_a_pin_stays_while_the_leader_of_its_partition_is_away_and_goes_wi
         await source.look(admin.admin, board)
     await source.look(admin.admin, board)
     assert rows_of(board, "pin").keys() == {"flights-1"}
+
+
+class InfiniteQuota(ScriptedAdmin):
+    """An admin of a cluster in which somebody has lifted the quota of a user."""
+
+    async def describe_users(self) -> list[ScramUser]:
+        return []
+
+    async def describe_acls(self) -> list[Acl]:
+        return []
+
+    async def describe_quotas(self) -> list[Quotas]:
+        return [Quotas("alice", None, None, {"producer_byte_rate": float("inf")})]
+
+
+async def test_a_quota_that_is_infinite_is_a_value_that_json_has() -> None:
+    board = Board()
+    await AccessSource().look(InfiniteQuota().admin, board)
+    (row,) = rows_of(board, "quota").values()
+    assert row == {"whose": "user alice", "quota": "producer_byte_rate", "value": None}
 
 
 class ManyIds(ScriptedAdmin):
