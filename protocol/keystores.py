@@ -187,9 +187,9 @@ def _certificates(text: str, place: str) -> list["Certificate"]:
             for kind, block in _blocks(text, place)
             if kind.endswith("CERTIFICATE")
         ]
-    except ValueError as error:
-        if isinstance(error, KeystoreError):
-            raise
+    except KeystoreError:
+        raise
+    except Exception:  # the library has a class of its own for some of them
         raise KeystoreError(f"{place} has a certificate that cannot be read.") from None
     if not found:
         raise KeystoreError(f"{place} has no certificate.")

@@ -211,3 +211,14 @@ def test_a_certificate_with_a_name_that_cannot_be_read_is_refused_in_a_sentence(
     pem = ssl.DER_cert_to_PEM_cert(odd)
     with pytest.raises(KeystoreError, match="has a certificate that cannot be read"):
         identity_from(Stores(key=signed.key_pem, certificates=pem), read)
+
+
+def test_a_certificate_of_an_unknown_version_is_refused_in_a_sentence(signed: Signed) -> None:
+    """The library's error is no ValueError: a file that was damaged so ended the broker."""
+    version_3, version_39 = b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x26"
+    assert version_3 in signed.der
+    pem = ssl.DER_cert_to_PEM_cert(signed.der.replace(version_3, version_39, 1))
+    with pytest.raises(KeystoreError, match="has a certificate that cannot be read"):
+        identity_from(Stores(key=signed.key_pem, certificates=pem), read)
+    with pytest.raises(KeystoreError, match="has a certificate that cannot be read"):
+        authorities_from(Stores(authorities=pem), read)
