@@ -1,6 +1,7 @@
 """A broker sends the spans of its transactions where the setting says."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -112,6 +113,20 @@ def test_a_broker_that_stops_does_not_wait_for_a_collector_that_is_not_there() -
     with run_broker(config={"otel.traces.exporter": "otlp"}, environment=environment) as broker:
         in_transactions(broker)
         assert broker.stop() == 0
+
+
+def test_a_collector_that_never_answers_holds_up_no_client_and_no_stop() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "OTEL_BSP_SCHEDULE_DELAY": "1",
+        }
+        config = {"otel.traces.exporter": "otlp"}
+        with run_broker(config=config, environment=environment) as broker:
+            in_transactions(broker)
+            with silent.accept()[0]:  # the thread of the exporter waits from now on
+                in_transactions(broker)
+                assert broker.stop() == 0
 
 
 def test_a_variable_that_opentelemetry_refuses_is_named_in_one_sentence() -> None:
