@@ -226,7 +226,7 @@ class _ReservedFile:
         self._disk.retry(lambda: self._file.write_at(offset, data))
 
     def allocate(self, size: int) -> None:
-        self._disk.retry(lambda: self._file.allocate(size))
+        self._file.allocate(size)  # room ahead is no reason to give up the reserve
 
     async def pread(self, offset: int, size: int) -> bytes | bytearray:
         return await self._file.pread(offset, size)

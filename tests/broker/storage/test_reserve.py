@@ -229,3 +229,18 @@ async def test_the_reserve_is_not_taken_for_anything_else() -> None:
     full.partitions.warn_of_strangers()
     assert full.real.size(f"{DIRECTORY}/{RESERVE}") == RESERVE_BYTES
     assert PARTITION_DIRECTORY.startswith(DIRECTORY)
+
+
+async def test_room_ahead_is_no_reason_to_give_up_the_reserve() -> None:
+    """The journal may ask for more than a quota has left, which free_bytes does not show."""
+    full = Full()
+    await full.start()
+    file = full.disk.open(f"{DIRECTORY}/journal-a")
+    full.fill(1_000)
+    with pytest.raises(OSError, match="No space left"):
+        file.allocate(5_000)
+    assert full.has_reserve()
+    assert not full.disk.is_full
+    file.append(bytes(1_000))
+    assert full.has_reserve()
+    await full.partitions.close()
