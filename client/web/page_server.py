@@ -84,6 +84,8 @@ class PageServer:
         self._count = 0
         self.stream_count = 0
         """The streams of events that are open now."""
+        self._texts: tuple[int, dict[int, bytes]] = (0, {})
+        """A number of the board, and what streams lack then, by the last change they have seen."""
         self._waiting = trio.lowlevel.ParkingLot()
 
     def on_changed(self) -> None:
@@ -175,9 +177,8 @@ class PageServer:
             async with ClientNursery() as nursery:
                 nursery.start_soon(_cancel_at_end, stream, nursery)
                 headers = [("content-type", STREAM), *HEADERS]
-                await _send_in_time(
-                    stream, http.send(h11.Response(status_code=200, headers=headers))
-                )
+                response = http.send(h11.Response(status_code=200, headers=headers))
+                await _send_in_time(stream, response or b"")
                 await self._send_changes(stream, http, self._last_seen(request))
         except* trio.BrokenResourceError as group:
             LOGGER.debug("a stream of events was reset: %s", group.exceptions[0])
@@ -194,24 +195,38 @@ class PageServer:
     async def _send_changes(self, stream: trio.abc.Stream, http: h11.Connection, seen: int) -> None:
         is_first = True
         while True:
-            changes = self._board.changes(seen)
-            if is_first or changes.rows:
-                facts = {
-                    "now_ms": system_wall_ms(),
-                    "is_whole": changes.is_whole,
-                    "rows": changes.rows,
-                }
-                text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
-                seen = changes.number
-                message = f"retry: {RETRY_MS}\nid: {self._run_id}-{seen}\ndata: {text}\n\n"
+            number = self._board.number
+            if is_first or number != seen:
+                parts = [
+                    f"retry: {RETRY_MS}\nid: {self._run_id}-{number}\n".encode(),
+                    f'data: {{"now_ms":{system_wall_ms()},'.encode(),
+                    self._text_after(seen),
+                ]
+                seen = number
             else:
-                message = ": still here\n\n"
+                parts = [b": still here\n\n"]
             is_first = False
-            await _send_in_time(stream, http.send(h11.Data(data=message.encode())))
+            chunks = [http.send_with_data_passthrough(h11.Data(data=part)) for part in parts]
+            await _send_in_time(stream, *(piece for chunk in chunks for piece in chunk or ()))
             await trio.sleep(PAUSE_SECONDS)
             with trio.move_on_after(PING_SECONDS):
                 while self._board.number == seen:
                     await self._waiting.park()
+
+    def _text_after(self, seen: int) -> bytes:
+        """Return the end of a message: what a stream lacks that has seen so much.
+
+        It is made once for all streams that lack the same, as many megabytes may be sent to each.
+        """
+        if self._texts[0] != self._board.number:
+            self._texts = self._board.number, {}
+        texts = self._texts[1]
+        if seen not in texts:
+            _, is_whole, rows = self._board.changes(seen)
+            facts = {"is_whole": is_whole, "rows": rows}
+            text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
+            texts[seen] = f"{text[1:]}\n\n".encode()
+        return texts[seen]
 
 
 async def _drain(stream: trio.abc.Stream) -> None:
@@ -275,9 +290,10 @@ async def _send(
     await _send_in_time(stream, b"".join(part for part in parts if part))
 
 
-async def _send_in_time(stream: trio.abc.Stream, content: bytes | None) -> None:
+async def _send_in_time(stream: trio.abc.Stream, *parts: bytes) -> None:
     with trio.move_on_after(SEND_SECONDS) as scope:
-        await stream.send_all(content or b"")
+        for part in parts:
+            await stream.send_all(part)
     if scope.cancelled_caught:
         raise trio.BrokenResourceError("the browser does not read")
 

@@ -15,7 +15,7 @@ import trio
 import trio.testing
 
 from odradek.client.web import page_server
-from odradek.client.web.board import Board
+from odradek.client.web.board import Board, RowChanges
 from odradek.client.web.entrance import listen, port_of, tls_of
 from odradek.client.web.guard import HEADERS, Visitors
 from odradek.client.web.page_server import (
@@ -32,6 +32,8 @@ from tests.certificates import Authority
 
 FILES = {"/": PageFile(b"the page", "text/html")}
 LOCAL = Visitors(("localhost",))
+CHUNK = re.compile(r"\r\n[0-9a-f]+\r\n")
+"""What HTTP puts between two chunks of a stream. No event has such a line end."""
 
 
 class Served:
@@ -151,6 +153,7 @@ class Events:
     async def next(self) -> tuple[str, dict[str, Any]]:
         """Return the id of the next message, and what it says."""
         while True:
+            self._text = CHUNK.sub("", self._text)
             found = re.search(r"id: (\S+)\ndata: (.*)\n\n", self._text)
             if found is not None:
                 self._text = self._text[found.end() :]
@@ -181,6 +184,30 @@ async def test_a_stream_begins_with_all_rows_and_goes_on_with_changes() -> None:
             number, message = await stream.next()
             assert (number, message["is_whole"]) == ("run-2", False)
             assert message["rows"] == [["lane", "b", "<img src=x>\n\ndata: no"]]
+
+
+async def test_windows_that_lack_the_same_share_the_text_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+
+    def changes(self: Board, after: int) -> RowChanges:
+        made.append(after)
+        return original(self, after)
+
+    original = Board.changes
+    monkeypatch.setattr(Board, "changes", changes)
+    async with serving() as served, AsyncExitStack() as stack:
+        served.board.put("lane", "a", 1)
+        streams = [await stack.enter_async_context(events(served)) for _ in range(5)]
+        messages = [await stream.next() for stream in streams]
+        assert [message["rows"] for _, message in messages] == 5 * [[["lane", "a", 1]]]
+        assert made == [0]
+        served.board.put("lane", "b", 2)
+        served.server.on_changed()
+        messages = [await stream.next() for stream in streams]
+        assert [message["rows"] for _, message in messages] == 5 * [[["lane", "b", 2]]]
+        assert made == [0, 1]
 
 
 @pytest.mark.parametrize(
