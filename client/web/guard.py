@@ -3,7 +3,8 @@
 The names of transactions, groups and clients are any text that a stranger has chosen. So the page
 runs no script but its own files, is shown in no frame, and talks to nobody but this server. A page
 of somebody else must not read this one: a name that is made to point here later (DNS rebinding) is
-refused by the header Host, and there is no answer that permits another origin.
+refused by the header Host, and there is no answer that permits another origin. It could still ask
+without reading the answers, and so take places of streams and questions: that is refused, too.
 """
 
 import base64
@@ -54,6 +55,14 @@ def host_of(authority: str) -> str:
 def is_named(authority: str, names: Iterable[str]) -> bool:
     """Return True if a header Host has one of the names, with any port."""
     return host_of(authority) in {name.lower() for name in names}
+
+
+def is_asked_by_another_page(site: str, mode: str) -> bool:
+    """Return True if a page of somebody else asks. A link to this page may be anywhere.
+
+    `site` and `mode` are the headers Sec-Fetch-Site and Sec-Fetch-Mode, which scripts cannot set.
+    """
+    return site in ("cross-site", "same-site") and mode != "navigate"
 
 
 def passwords_of(text: str) -> dict[str, str]:

@@ -17,7 +17,14 @@ import trio
 from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import system_wall_ms
 from odradek.client.web.board import Board
-from odradek.client.web.guard import CHALLENGE, HEADERS, Visitors, is_named, is_permitted
+from odradek.client.web.guard import (
+    CHALLENGE,
+    HEADERS,
+    Visitors,
+    is_asked_by_another_page,
+    is_named,
+    is_permitted,
+)
 
 LOGGER: Final = logging.getLogger(__name__)
 
@@ -143,6 +150,9 @@ class PageServer:
                 "--name gives it another one.\n".encode(),
                 status=421,
             )
+        site, mode = (_header(request, name) for name in (b"sec-fetch-site", b"sec-fetch-mode"))
+        if is_asked_by_another_page(site, mode):
+            return _Answer(b"another page has asked for this\n", status=403)
         passwords = self._visitors.passwords
         if passwords and not is_permitted(_header(request, b"authorization"), passwords):
             if _header(request, b"authorization"):

@@ -121,6 +121,18 @@ async def test_a_host_that_is_not_named_gets_nothing_at_any_path(path: str, host
         assert b"It has localhost; --name gives it another one" in answer
 
 
+@pytest.mark.parametrize("path", ["/", "/events", "/double?number=1"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_page_of_somebody_else_may_lead_here_and_asks_for_nothing(
+    path: str, site: str
+) -> None:
+    async with serving() as served:
+        headers = [f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors"]
+        assert (await served.ask(get(path, *headers))).startswith(b"HTTP/1.1 403 ")
+        headers[1] = "Sec-Fetch-Mode: navigate"
+        assert (await served.ask(get("/", *headers))).endswith(b"the page")
+
+
 @pytest.mark.parametrize("path", ["/", "/events", "/double?number=1", "/nothing"])
 async def test_without_the_password_there_is_nothing_at_any_path(
     path: str, autojump_clock: trio.testing.MockClock
