@@ -15,6 +15,7 @@ from odradek.client.errors import Refused, Retriable
 from odradek.client.types import TopicPartition
 from odradek.client.web.board import Board
 from odradek.client.web.lags import LagHistory, LagSample
+from odradek.client.web.lanes import KEPT_MS
 from odradek.client.web.poller import PageSource
 from odradek.client.wording import client, counted
 from odradek.protocol.text import printable
@@ -34,7 +35,8 @@ class GroupSource(PageSource):
     def __init__(self) -> None:
         self._histories: dict[str, LagHistory] = {}
         self._described: dict[str, GroupDescription] = {}
-        self._events: deque[int] = deque()
+        self._events: deque[tuple[int, int]] = deque()
+        """The numbers and times of the rebalances on the board."""
         self._number = 0
 
     async def look(self, admin: Admin, board: Board) -> str | None:
@@ -93,17 +95,20 @@ class GroupSource(PageSource):
             if text is not None:
                 self._add_event(board, name, text, now_ms)
         self._described = dict(described)
+        self._forget_events(board, now_ms - KEPT_MS)
+
+    def _forget_events(self, board: Board, before_ms: int) -> None:
+        while self._events and (len(self._events) > EVENTS_MAX or self._events[0][1] < before_ms):
+            board.remove("group_event", str(self._events.popleft()[0]))
 
     def _add_event(self, board: Board, name: str, text: str, now_ms: int) -> None:
         self._number += 1
-        self._events.append(self._number)
+        self._events.append((self._number, now_ms))
         board.put(
             "group_event",
             str(self._number),
             {"name": printable(name), "at_ms": now_ms, "text": text},
         )
-        if len(self._events) > EVENTS_MAX:
-            board.remove("group_event", str(self._events.popleft()))
 
 
 async def _stable_offsets(

@@ -55,6 +55,12 @@ class Window:
         self.page.goto(f"{link}#{view}")
         self.page.wait_for_selector("#state.well")
 
+    def wait_redrawn(self) -> None:
+        """Wait until the timeline is drawn once more."""
+        first = "document.querySelector('.axis').firstChild"
+        self.page.evaluate(f"window.drawn = {first}")
+        self.page.wait_for_function(f"() => {first} !== window.drawn")
+
     def wait_text(self, selector: str, text: str) -> str:
         """Wait until an element has a text, and return all its text."""
         found = self.page.locator(selector).filter(has_text=text).first

@@ -18,14 +18,14 @@ from odradek.client.administration.quotas import Quotas
 from odradek.client.administration.users import ScramUser
 from odradek.client.errors import OdradekError, TimedOut
 from odradek.client.types import TopicPartition
-from odradek.client.web import transactions
+from odradek.client.web import groups, transactions
 from odradek.client.web.access import AccessSource
 from odradek.client.web.board import Board
 from odradek.client.web.cluster import ClusterSource
 from odradek.client.web.groups import GroupSource
 from odradek.client.web.transactions import PinSource, TransactionSource
 from tests.client.cli.samples import NOW_MS, PLACES, a_look, a_transaction
-from tests.client.web.test_rebalances import a_group
+from tests.client.web.test_rebalances import A, B, a_group
 
 AWAY = TimedOut("broker 2 does not answer")
 
@@ -75,6 +75,24 @@ async def test_a_group_whose_coordinator_is_away_stays_with_its_lag_over_time() 
     with pytest.raises(TimedOut):
         await source.look(admin.admin, board)
     assert (rows_of(board, "group"), rows_of(board, "lag")) == before
+
+
+async def test_rebalances_are_forgotten_after_an_hour_and_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admin, board, source = ScriptedAdmin(), Board(), GroupSource()
+
+    async def rebalances() -> int:
+        for members in ((A,), (A, B), (A,), ()):
+            admin.groups = {"g": a_group(*members)}
+            await source.look(admin.admin, board)
+        return len(rows_of(board, "group_event"))
+
+    assert await rebalances() == 3
+    monkeypatch.setattr(groups, "EVENTS_MAX", 2)
+    assert await rebalances() == 2
+    monkeypatch.setattr(groups, "KEPT_MS", -1_000)  # so everything is older
+    assert await rebalances() == 0
 
 
 def a_pin(name: TopicPartition) -> Pin:

@@ -181,7 +181,7 @@ def test_the_skip_link_stays_in_its_view_and_a_word_that_is_no_view_shows_the_fi
         assert opened.page.evaluate("document.activeElement.id") == "main"
         assert opened.page.title() == "Groups · Odradek"
         opened.page.goto(f"{page.link}#constructor")
-        opened.page.wait_for_function("document.title === 'Transactions · Odradek'")
+        opened.page.wait_for_function("() => document.title === 'Transactions · Odradek'")
 
 
 def test_a_row_keeps_its_focus_when_one_above_it_goes_and_none_is_left_behind(
@@ -227,7 +227,8 @@ def test_everything_can_be_done_with_the_keyboard(browser: "Browser", crowd: Ful
         keyboard.press("Enter")
         assert lane.get_attribute("aria-expanded") == "true"
         opened.wait_text(".lane-detail", "producer")
-        opened.page.wait_for_timeout(1200)  # it is drawn again, and the focus stays
+        opened.wait_redrawn()
+        opened.wait_redrawn()
         assert opened.page.evaluate("document.activeElement.className") == "lane-name"
 
 
@@ -257,7 +258,8 @@ def test_hold_stops_the_time(browser: "Browser", crowd: FullPage) -> None:
         hold.click()
         axis = opened.page.locator(".axis")
         before = axis.inner_html()
-        opened.page.wait_for_timeout(1500)
+        opened.wait_redrawn()
+        opened.wait_redrawn()
         assert axis.inner_html() == before
         hold.click()
         opened.page.wait_for_function(
