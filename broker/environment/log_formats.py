@@ -26,7 +26,9 @@ JSON: Final = "json"
 
 LINE_MAX_CHARACTERS: Final = 2000
 EXCEPTION_MAX_CHARACTERS: Final = 10_000
+OBJECT_MAX_BYTES: Final = 16_000
 """Docker and others cut a line into pieces at 16 KiB, and a piece is no JSON."""
+EXCEPTION: Final = "exception"
 NO_FIELDS: Final = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "cause", "repeats")
 )
@@ -62,8 +64,8 @@ class JsonLine(logging.Formatter):
                 is_plain = isinstance(value, int | float)
                 fields[name] = value if is_plain else _one_line(str(value))
         if record.exc_info:
-            fields["exception"] = _shortened_exception(self.formatException(record.exc_info))
-        return json.dumps(fields)
+            fields[EXCEPTION] = _shortened_exception(self.formatException(record.exc_info))
+        return _to_object(fields)
 
 
 def formatter_of(log_format: str) -> logging.Formatter:
@@ -84,6 +86,17 @@ def start_line(sentence: str, log_format: str) -> str:
         "cause": "started",
     }
     return JsonLine().format(logging.makeLogRecord(given))
+
+
+def _to_object(fields: dict[str, object]) -> str:
+    """Return the fields as an object of bounded size: characters beyond ASCII are long in JSON."""
+    while len(written := json.dumps(fields)) > OBJECT_MAX_BYTES:
+        longest = max(fields, key=lambda name: len(json.dumps(fields[name])))
+        text = str(fields[longest])
+        half = len(text) // 2
+        is_exception = longest == EXCEPTION
+        fields[longest] = f"...{text[-half:]}" if is_exception else f"{text[:half]}..."
+    return written
 
 
 def _one_line(text: str) -> str:

@@ -100,6 +100,21 @@ def test_what_a_client_has_chosen_breaks_no_line(log: Log) -> None:
     assert found["topic"] == found["message"].removeprefix("topic ")
 
 
+@pytest.mark.parametrize("character", ["\x1b", "\u00e9", "\U0001f600", '"'])
+def test_no_name_makes_a_line_that_docker_cuts(log: Log, character: str) -> None:
+    """A character is up to twelve bytes in JSON, and a piece of an object is none."""
+    name = f"orders{character * 5_000}"
+    try:
+        raise ValueError(f"{name} at the end")
+    except ValueError:
+        log.logger.exception("group %s", name, extra={"transactional_id": name, "topic": name})
+    assert len(log.written.getvalue()) <= 16 * 1024
+    (found,) = log.objects
+    assert found["message"].startswith("group orders")
+    assert found["topic"].startswith("orders")
+    assert found["exception"].endswith(" at the end")
+
+
 def test_a_count_of_repeats_keeps_its_cause(log: Log) -> None:
     for number in range(LINES + 5):
         log.logger.info("client %d has gone", number)
