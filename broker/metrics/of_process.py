@@ -1,5 +1,7 @@
 """The process: its memory and processor time, the loop, and the memory of requests."""
 
+import contextlib
+
 from prometheus_client import ProcessCollector
 
 from odradek import __version__
@@ -37,6 +39,9 @@ async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
             memory.limit_bytes,
             pool=pool,
         )
-    usage = inside.core.partitions.usage()
-    families.gauge("odradek_disk_free_bytes", "Free bytes of the data directory.", usage.free_bytes)
-    families.gauge("odradek_disk_bytes", "Bytes of the disk of the directory.", usage.total_bytes)
+    free_bytes = total_bytes = None
+    with contextlib.suppress(OSError):  # of a disk that has failed: all else is on the page
+        usage = inside.core.partitions.usage()
+        free_bytes, total_bytes = usage.free_bytes, usage.total_bytes
+    families.gauge("odradek_disk_free_bytes", "Free bytes of the data directory.", free_bytes)
+    families.gauge("odradek_disk_bytes", "Bytes of the disk of the directory.", total_bytes)

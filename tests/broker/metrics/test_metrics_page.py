@@ -49,6 +49,20 @@ def test_partitions_have_series_of_their_own_only_if_that_is_set() -> None:
         assert "partition=" not in page.get("/metrics")[1]
 
 
+def test_a_data_directory_that_cannot_be_asked_takes_nothing_else_from_the_page(
+    tmp_path: Path,
+) -> None:
+    config = {"metrics.listen": "127.0.0.1:0"}
+    with run_broker(data_dir=tmp_path / "data", config=config) as broker:
+        page = Page(broker)
+        assert page.value("odradek_disk_free_bytes") > 0
+        (tmp_path / "data").rename(tmp_path / "moved")
+        assert page.get("/metrics")[0] == 200
+        assert not page.values("odradek_disk_free_bytes")
+        assert page.value("kafka_brokers") == 1
+        (tmp_path / "moved").rename(tmp_path / "data")
+
+
 def test_an_open_transaction_is_seen_until_its_end() -> None:
     with (
         observed() as (broker, page),
