@@ -232,7 +232,7 @@ class Consumer(Served, Places[Key, Value]):
             assign=self._read,
             positions=self._storable,
             wake=self._fetcher.wake_readers,
-            taken=self._fetcher.counters.note_rebalanced,
+            on_assigned=self._fetcher.counters.note_rebalanced,
         )
         self._membership.liveness.progress = self._progress
 

@@ -68,13 +68,13 @@ class GroupMembership:
             [Mapping[TopicPartition, ConsumerRecord]], Mapping[TopicPartition, OffsetAndMetadata]
         ],
         wake: Callable[[], None],
-        taken: Callable[[], None],
+        on_assigned: Callable[[], None],
     ) -> None:
         """Join at the next poll.
 
         `assign` changes what the consumer reads. `positions` returns the offsets to store if the
         program has not got the given records. `wake` lets a waiting poll look again.
-        `taken` is called when the member has taken an assignment.
+        `on_assigned` is called when the member has taken an assignment.
         """
         self.has_duty = True
         """True if `serve` has something to do."""
@@ -89,7 +89,7 @@ class GroupMembership:
         self._assign = assign
         self._positions = positions
         self._wake = wake
-        self._note_taken = taken
+        self._on_assigned = on_assigned
         self._owned: tuple[TopicPartition, ...] = ()
         self._serving = trio.Lock()
         self._is_calling = False
@@ -221,7 +221,7 @@ class GroupMembership:
         if self.member.state is not MemberState.ARRIVED:
             return  # the callback took too long
         self.member.note_taken(assignment)
-        self._note_taken()
+        self._on_assigned()
         self._own((*self._owned, *new))
         self._log_taken(new)
         if gone:  # others get them only when all have joined again (KIP-429)

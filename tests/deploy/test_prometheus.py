@@ -228,11 +228,10 @@ def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
         prometheus = Prometheus(port)
         until = time.monotonic() + SECONDS
         while True:
-            try:
+            with contextlib.suppress(OSError):
                 if prometheus.ask("/api/v1/query", query="up == 1")["result"]:
                     break
-            except OSError:
-                assert time.monotonic() < until, "Prometheus did not start"
+            assert time.monotonic() < until, "Prometheus did not start, or scrapes nothing"
             time.sleep(0.1)
         yield prometheus
 
