@@ -24,17 +24,6 @@ EXPECTED: Final = frozenset(
     }
 )
 """Refusals of a batch that are no failed Produce requests, as in Kafka."""
-EXPECTED_OF_FETCH: Final = frozenset(
-    {
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""Refusals of a read that are no failed Fetch requests, as in Kafka."""
 
 
 class TopicTraffic:
