@@ -228,7 +228,7 @@ class PageServer:
 
         It is made once for all streams that lack the same, as many megabytes may be sent to each.
         """
-        if self._texts[0] != self._board.number:
+        if self._texts[0] != self._board.number or len(self._texts[1]) >= STREAMS_MAX:
             self._texts = self._board.number, {}
         texts = self._texts[1]
         if seen not in texts:

@@ -237,6 +237,17 @@ async def test_a_browser_that_comes_back_gets_what_it_lacks(
             assert (message["is_whole"], len(message["rows"])) == (is_whole, count)
 
 
+async def test_texts_that_are_kept_are_no_more_than_streams() -> None:
+    async with serving() as served:
+        for number in range(4 * STREAMS_MAX):
+            served.board.put("lane", str(number), 1)
+        for seen in range(4 * STREAMS_MAX):
+            async with events(served, f"Last-Event-ID: run-{seen}") as stream:
+                await stream.next()
+            await served.wait_stream_count(0)
+            assert len(served.server._texts[1]) <= STREAMS_MAX
+
+
 async def test_a_quiet_stream_says_now_and_then_that_it_is_there(
     mock_clock: trio.testing.MockClock,
 ) -> None:
