@@ -1,4 +1,4 @@
-"""Logins, refusals and certificates of a secured broker, and the waits of its fsyncs."""
+"""Logins, refusals and certificates of a secured broker."""
 
 import time
 
@@ -7,9 +7,7 @@ import pytest
 from odradek.broker.testing import run_secured_broker
 from odradek.client.blocking import Admin
 from odradek.client.errors import OdradekError
-from tests.broker.asks import batch, create_topic, produce
-from tests.broker.metrics.scraping import Page, observed
-from tests.broker.raw import RawClient
+from tests.broker.metrics.scraping import Page
 
 pytestmark = pytest.mark.slow
 
@@ -40,16 +38,3 @@ def test_logins_and_refusals_are_counted_and_the_certificate_has_its_end() -> No
         while not page.value(f"{SOCKETS}failed_authentication_total", of="clients"):
             pass
         assert page.value("odradek_tls_certificate_expiry_timestamp_seconds") > time.time()
-
-
-@pytest.mark.parametrize("flush", ["ack", "journal"])
-def test_each_acknowledged_batch_has_waited_for_an_fsync(flush: str) -> None:
-    with observed(log_flush=flush) as (broker, page), RawClient(broker) as client:
-        create_topic(client, "t")
-        before = page.value("odradek_fsync_seconds_count")
-        for _ in range(5):
-            produce(client, "t", batch(b"a"))
-        assert page.value("odradek_fsync_seconds_count") >= before + 5
-        assert page.value("odradek_metastore_seconds_count", op="txn") > 0
-        assert 0 < page.value("odradek_loop_busy_ratio") <= 1
-        assert page.value("odradek_metastore_watch_age_seconds") == 0, "no etcd, so nothing is old"
