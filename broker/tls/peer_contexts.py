@@ -94,7 +94,11 @@ def _out_of_time(identity: CertifiedKey, authorities: str, now: datetime.datetim
     issuers = {each.issuer for each in chain}
     above = [*chain[1:], *x509.load_pem_x509_certificates(authorities.encode())]
     for each in above:
-        if each.subject not in issuers:
+        try:
+            is_issuer = each.subject in issuers
+        except ValueError:  # of an authority with a name that is not UTF-8, which OpenSSL takes
+            continue
+        if not is_issuer:
             continue
         name = "which it has"
         with contextlib.suppress(HandshakeFailed):

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from odradek.broker.config.properties import Given, read_properties
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import settle
 from odradek.broker.tls import listener_tls
 from odradek.broker.tls.listener_tls import ListenerTls
+from odradek.broker.tls.peer_contexts import NoPeerTls
 from odradek.client.tls.contexts import FILE_MAX_BYTES
 from tests.broker.config.configured import from_properties
-from tests.certificates import DAY, Authority, Signed
+from tests.certificates import DAY, Authority, Signed, in_latin_1
 
 NAME = "SECURE"
 PATIENCE_SECONDS = 60
@@ -325,6 +327,24 @@ def test_a_broken_certificate_leaves_the_old_one_in_use(
         assert sentence in caplog.text
     Path(file).write_text(good)
     assert tls.reload()
+
+
+def test_an_expired_authority_is_named_beside_one_whose_name_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """The error of the name ended the broker as soon as the file was read again."""
+    expired = Authority(tmp_path, "expired", ends=-DAY)
+    other = Authority(tmp_path, "broken")
+    odd = in_latin_1(other.certificate.public_bytes(Encoding.DER), b"broken", b"br\xf6ken")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(ssl.DER_cert_to_PEM_cert(odd) + expired.pem)
+    tls = tls_of(
+        ssl_keystore_location=expired.signed("broker").both_file,
+        ssl_truststore_location=str(trusted),
+    )
+    assert tls.reload()
+    with pytest.raises(NoPeerTls, match="its authority CN=expired,O=Test has expired at"):
+        tls.among_brokers()
 
 
 def test_settings_are_checked_before_they_are_used(signed: Signed) -> None:
