@@ -106,6 +106,7 @@ async def produce(
 ) -> ProduceResponse | Deferred | None:
     count_produced(context)
     batches: list[Batch] = []
+    is_replicated = False
     clock, turns = context.core.clock, Turns()
     for topic in request.topic_data:
         await turns.take(TOPIC_STEPS)
@@ -115,6 +116,7 @@ async def produce(
             batch = batch_of(context, name, topic.topic_id, data, error)
             # The only replica is all of them: what it has counts once the high watermark is there.
             batch.by_all = request.acks == ACKS_ALL or batch.is_alone
+            is_replicated |= batch.has_followers
             batches.append(batch)
     producer = None
     try:
@@ -150,12 +152,10 @@ async def produce(
     deadline = deadline_of(request.timeout_ms, since=trio.current_time())
     finish = partial(answer_in_time, context, request, batches, deadline)
     if len(batches) > 1 or len(request.topic_data) > 1:  # of which all but one are empty
-        is_replicated = any(not batch.is_alone for batch in batches if batch.leader is not None)
         return Deferred(finish, is_replicated=is_replicated)
     [batch] = batches
     assert batch.leader is not None, "an appended batch has a leader"
-    if not batch.leader.view.is_alone:
-        # Followers may take longer than the client wants to wait.
+    if batch.has_followers:  # which may take longer than the client wants to wait
         return Deferred(finish, is_replicated=True)
 
     def answer_now() -> ProduceResponse | None:

@@ -65,6 +65,11 @@ class Batch:
         return self.leader is not None and self.leader.view.is_alone
 
     @property
+    def has_followers(self) -> bool:
+        """Return True if the leader here has not the only replica of the partition."""
+        return self.leader is not None and not self.leader.view.is_alone
+
+    @property
     def producer(self) -> tuple[int, int] | None:
         """The producer id and epoch of a transactional batch; None for any other batch."""
         header = self.header

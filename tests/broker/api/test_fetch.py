@@ -16,6 +16,7 @@ from odradek.broker.api.context import Allowance, Core, RequestContext
 from odradek.broker.api.fetch import fetch as read_fetch
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.partitions.leader import Leader
+from odradek.broker.partitions.traffic import TopicTraffic
 from odradek.broker.partitions.watch import News
 from odradek.broker.server import memory
 from odradek.broker.testing import RunningBroker
@@ -102,6 +103,9 @@ class OneBatch:
 
     log = SimpleNamespace(config=SimpleNamespace(max_message_bytes=600))
     marks = SimpleNamespace(readers=News(), end_for=lambda *, read_committed: 1)
+
+    def __init__(self) -> None:
+        self.traffic = TopicTraffic()
 
     async def read(
         self, offset: int, max_bytes: int, *, read_committed: bool, min_one: bool
