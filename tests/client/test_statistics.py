@@ -32,6 +32,8 @@ RECORDS: Final = 500
 READ: Final = 120
 PARTITIONS: Final = 2
 INTERVAL_MS: Final = 20
+OF_A_NEW_TOPIC: Final = {"NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION"}
+"""Answers of a Kafka that has just made the topic."""
 
 
 # What the program counts, in each of the three clients
@@ -142,15 +144,16 @@ def test_statistics_are_what_the_program_and_the_broker_have_counted(
         len(batches),
         sum(len(batch.data) for batch in batches),
     )
-    assert (sent.bytes_waiting, sent.batches_in_flight, sent.retries) == (0, 0, 0)
-    assert sent.errors == {}
+    assert (sent.bytes_waiting, sent.batches_in_flight) == (0, 0)
+    assert sent.retries == sum(sent.errors.values())
+    assert set(sent.errors) <= OF_A_NEW_TOPIC
     assert sent.delivery.count == len(batches)
     delivery = sent.delivery
     assert delivery.p50_ms is not None
     assert delivery.p99_ms is not None
     assert delivery.max_ms is not None
     assert 0 < delivery.p50_ms <= delivery.p99_ms <= delivery.max_ms
-    assert 0 < sent.requests.count <= len(batches)
+    assert 0 < sent.requests.count <= len(batches) + sent.retries
     assert ("produce", "open") in {(each.purpose, each.state) for each in sent.connections}
     assert {each.opened for each in sent.connections if each.state == "open"} == {1}
 
