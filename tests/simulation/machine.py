@@ -14,7 +14,6 @@ from odradek.broker.cluster.store_embedded import DamagedStore, EmbeddedStore
 from odradek.broker.config.addresses import Listener
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Env, MetaStore, inline
-from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.protocol.errors import KafkaError
 from tests.fakes.disk import FakeDisk, PowerOff
@@ -30,7 +29,8 @@ START_MS: Final = 1_700_000_000_000
 DIRECTORY: Final = "/data"
 FSYNC_SECONDS: Final = 0.001
 STALL_SECONDS: Final = 0.4
-BrokerJournal.file_bytes = 128 * 1024  # so that its files take turns in a short run
+JOURNAL_FILE_BYTES: Final = 128 * 1024
+"""The size of a file of the journal: they take turns in a short run."""
 
 BrokenOff = (OSError, CannotServe, DamagedStore, KafkaError)
 """What a broker may end with when its disk or the metadata store fails it."""
@@ -131,6 +131,8 @@ class Machine:
 
         def made(core: Core) -> None:
             self.core = core
+            if (journal := core.partitions.journal) is not None:
+                journal.file_bytes = JOURNAL_FILE_BYTES
 
         disk = ReservedDisk(self.disk, DIRECTORY, self.config.log_reserve_bytes)
         disk.prepare()

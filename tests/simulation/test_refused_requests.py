@@ -24,12 +24,19 @@ from tests.simulation.world import World
 TOPIC = "t"
 
 
+async def first_record(world: World) -> None:
+    """Return when the leader has a record, and so knows of its topic."""
+    async with world.producer() as producer:
+        await (await producer.send(TOPIC, b"a", partition=0))
+
+
 async def test_a_replica_is_not_served_where_clients_are(caplog: pytest.LogCaptureFixture) -> None:
     async with trio.open_nursery() as nursery:
         world = World(nursery)
         await world.start()
         async with world.admin() as admin:
             await admin.create_topic(TOPIC)
+        await first_record(world)
         core = world.machines[world.leader_of(TOPIC, 0)].core
         assert core is not None
         context = RequestContext(core=core, api_version=18, client_id="", host="mallory")
@@ -65,6 +72,7 @@ async def test_a_broker_without_a_replica_gets_nothing(caplog: pytest.LogCapture
         await world.start()
         async with world.admin() as admin:
             await admin.create_topic(TOPIC, replication_factor=2)
+        await first_record(world)
         image = world.image()
         topic = image.topics[TOPIC]
         (stranger,) = {1, 2, 3} - set(topic.partitions[0].replicas)

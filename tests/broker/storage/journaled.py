@@ -13,7 +13,7 @@ from odradek.broker.storage.checkpoint import (
 )
 from odradek.broker.storage.config import FlushPolicy, LogConfig
 from odradek.broker.storage.identity import IDENTITY, Identity, encode_identity
-from odradek.broker.storage.journal import FILE_BYTES, BrokerJournal
+from odradek.broker.storage.journal import BrokerJournal
 from odradek.broker.values.topic_partition import TopicPartition
 from tests.broker.storage.samples import (
     PARTITION_DIRECTORY,
@@ -37,7 +37,6 @@ def journaled(config: LogConfig = CONFIG) -> Machine:
 async def begun(machine: Machine) -> Partition:
     """Start, with a checkpoint that describes a record: from here on the journal has the rest."""
     partition = await machine.start()
-    journal_of(machine).file_bytes = FILE_BYTES  # which is less in a process that has simulated
     partition.leader().append_from_client(batch("first"))
     await partition.leader().wait_committed()
     await partition.checkpoint()
