@@ -1,6 +1,7 @@
 """The command `scripts/docs`: build the site of the pages, and follow every link of it."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ import click
 
 from scripts.releases.source import find_release
 from scripts.site.links import broken_links
+from scripts.site.mermaid import NoMermaid, fetch_mermaid
 from scripts.site.staging import stage
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parents[1]
 STAGED: Final = ROOT / "build" / "site"
 SITE: Final = ROOT / "build" / "docs"
+KEPT: Final = ROOT / "build" / "site-scripts"
 REFERENCE: Final = "reference"
 PACKAGES: Final = (
     "odradek.client",
@@ -33,6 +36,10 @@ def main(address: str | None) -> None:
     """Build the site into build/docs, with the reference of the client."""
     release = find_release(ROOT, address, is_dry=True)
     stage(ROOT, STAGED, address=release.address, commit=release.commit)
+    try:
+        shutil.copy(fetch_mermaid(KEPT), STAGED)
+    except NoMermaid as error:
+        raise click.ClickException(str(error)) from None
     templates = ["--template-directory", str(HERE / REFERENCE), "--docformat", "markdown"]
     _run("pdoc", "--output-directory", STAGED / REFERENCE, *templates, *PACKAGES)
     _run("mkdocs", "build", "--quiet", "--clean", "--config-file", HERE / "mkdocs.yml")

@@ -1,4 +1,7 @@
-"""The links of a site that is built: each leads to a file of it, and to a part that is there."""
+"""The links of a site that is built: each leads to a file of it, and to a part that is there.
+
+What a page loads is a file of the site, too, so that it is read without a network.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +18,8 @@ class Page:
     """What a page links to, and the parts of it that can be linked to."""
 
     links: list[str] = field(default_factory=list)
+    loaded: list[str] = field(default_factory=list)
+    """Pictures, scripts and styles that a browser asks for to show the page."""
     parts: set[str] = field(default_factory=set)
 
 
@@ -29,7 +34,7 @@ class _Reader(HTMLParser):
             if part := given.get(name):
                 self.page.parts.add(part)
         if (link := given.get(LEADING.get(tag, ""))) is not None:
-            self.page.links.append(link)
+            (self.page.links if tag == "a" else self.page.loaded).append(link)
 
 
 def read_page(path: Path) -> Page:
@@ -50,9 +55,11 @@ def broken_links(site: Path) -> Iterator[str]:
     """Yield a sentence for each link that leads nowhere. Addresses elsewhere are not asked."""
     pages = {path.resolve(): read_page(path) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
-        for link in page.links:
+        for link in (*page.links, *page.loaded):
             parsed = urlsplit(link)
             if parsed.scheme or parsed.netloc:
+                if parsed.scheme != "data" and link in page.loaded:
+                    yield f"{path.relative_to(site.resolve())}: {link} is loaded from elsewhere"
                 continue
             place = _place(site.resolve(), path, unquote(parsed.path))
             if place.is_dir():

@@ -2,7 +2,8 @@
 
 They are written for a repository: they lead to each other, to pictures, and to the source. A site
 has the first two. A link to the source leads into the repository, if its address is known;
-otherwise its text stays without a link.
+otherwise its text stays without a link. A page with a diagram brings the script that draws it: the
+theme would load it from elsewhere, but not where it is there already.
 """
 
 import re
@@ -12,8 +13,11 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import Final
 
+from scripts.site.mermaid import FILE
+
 PICTURES: Final = (".svg", ".png")
 FENCED: Final = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)
+DIAGRAM: Final = re.compile(r"^```mermaid$", re.MULTILINE)
 LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!\w+:|#)([^)#]+)(#[^)]*)?\)")
 
 
@@ -37,7 +41,8 @@ def stage(root: Path, target: Path, *, address: str | None, commit: str) -> None
     for page in pages:
         copied = target / page
         copied.parent.mkdir(parents=True, exist_ok=True)
-        copied.write_text(with_links_of_a_site((root / page).read_text(), page, kept, source))
+        text = with_links_of_a_site((root / page).read_text(), page, kept, source)
+        copied.write_text(with_script_of_diagrams(text, page))
     for picture in pictures:
         (target / picture).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / picture, target / picture)
@@ -58,3 +63,10 @@ def with_links_of_a_site(text: str, page: Path, kept: Sequence[str], source: str
     parts = FENCED.split(text)
     parts[::2] = [LINK.sub(on_site, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def with_script_of_diagrams(text: str, page: Path) -> str:
+    """Return a page that brings the script of its diagrams, if it has one."""
+    if DIAGRAM.search(text) is None:
+        return text
+    return f'{text}\n<script src="{"../" * len(page.parents[1:])}{FILE}"></script>\n'

@@ -4,6 +4,8 @@
 `tests/test_pages.py`, too.
 """
 
+import hashlib
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +13,13 @@ import pytest
 import yaml
 
 from scripts.site.links import broken_links
-from scripts.site.staging import pages_of, stage, with_links_of_a_site
+from scripts.site.mermaid import NoMermaid, fetch_mermaid
+from scripts.site.staging import (
+    pages_of,
+    stage,
+    with_links_of_a_site,
+    with_script_of_diagrams,
+)
 
 ROOT: Final = Path(__file__).parents[2]
 CONFIG: Final = ROOT / "scripts" / "site" / "mkdocs.yml"
@@ -69,7 +77,60 @@ def test_pages_and_pictures_are_staged_and_nothing_of_an_earlier_build_stays(
     assert not stale.exists()
 
 
-PAGE: Final = '<a href="b.html#part">b</a> <img src="p.svg"> <a href="https://example.net">c</a>'
+@pytest.mark.parametrize(
+    ("page", "script"), [("DESIGN.md", "mermaid.min.js"), ("docs/a.md", "../mermaid.min.js")]
+)
+def test_a_page_with_a_diagram_brings_the_script_that_draws_it(page: str, script: str) -> None:
+    plain = "```sh\nls\n```\n"
+    assert with_script_of_diagrams(plain, Path(page)) == plain
+    diagram = "```mermaid\nstateDiagram-v2\n```\n"
+    wanted = f'{diagram}\n<script src="{script}"></script>\n'
+    assert with_script_of_diagrams(diagram, Path(page)) == wanted
+
+
+PROGRAM: Final = """#!{python}
+import io, sys, tarfile
+with tarfile.open("mermaid.tgz", "w:gz") as packed:
+    member = tarfile.TarInfo("package/dist/mermaid.min.js")
+    member.size = len({script!r})
+    packed.addfile(member, io.BytesIO({script!r}))
+print("mermaid.tgz")
+"""
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An npm that packs a script of its own."""
+    program = tmp_path / "programs" / "npm"
+    program.parent.mkdir()
+    program.write_text(PROGRAM.format(python=sys.executable, script=b"draw()"))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return program
+
+
+def test_the_script_of_diagrams_is_fetched_once(
+    npm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.site.mermaid.SHA256", hashlib.sha256(b"draw()").hexdigest())
+    assert fetch_mermaid(tmp_path / "kept").read_bytes() == b"draw()"
+    npm.unlink()
+    assert fetch_mermaid(tmp_path / "kept").read_bytes() == b"draw()"
+    with pytest.raises(NoMermaid, match=r"install Node\.js"):
+        fetch_mermaid(tmp_path / "elsewhere")
+
+
+@pytest.mark.usefixtures("npm")
+def test_a_script_of_diagrams_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(NoMermaid, match="has not the checksum"):
+            fetch_mermaid(tmp_path / "kept")
+
+
+PAGE: Final = (
+    '<a href="b.html#part">b</a> <img src="p.svg"> <img src="data:,"> '
+    '<a href="https://example.net">c</a>'
+)
 
 
 @pytest.fixture
@@ -98,6 +159,14 @@ def test_links_that_lead_somewhere_are_no_findings(site: Path) -> None:
         ('<a href="b.html#other">b</a>', "x.html: b.html#other leads to no part of that page"),
         ('<a href="#other">b</a>', "x.html: #other leads to no part of that page"),
         ('<a href="..%2Fb.html">b</a>', "x.html: ..%2Fb.html leads to no file"),
+        *(
+            (page, "x.html: https://example.net/q is loaded from elsewhere")
+            for page in (
+                '<script src="https://example.net/q"></script>',
+                '<img src="https://example.net/q">',
+                '<link rel="stylesheet" href="https://example.net/q">',
+            )
+        ),
     ],
 )
 def test_a_link_that_leads_nowhere_is_found(site: Path, page: str, sentence: str) -> None:
