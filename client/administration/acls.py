@@ -259,7 +259,7 @@ async def _explain(cluster: Cluster, request: DescribeAclsRequest) -> AccessDeci
         _check(cluster, answer.error_code, "asking for a decision", answer.error_message)
         if answer.reason is None:
             raise Refused(
-                "asking for a decision: only Odradek explains what its ACL entries decide",
+                "only Odradek explains what its ACL entries decide",
                 code=ErrorCode.UNSUPPORTED_VERSION,
             )
         acls = [acl for resource in answer.resources for acl in _acls_of(resource)]

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 import h11
 import trio
 
+from odradek.client.cli.common import sentence
 from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import system_wall_ms
 from odradek.client.web.board import Board
@@ -173,7 +174,7 @@ class PageServer:
         try:
             facts = await question(dict(parse_qsl(query, max_num_fields=10)))
         except ValueError as error:
-            return _Answer(json.dumps({"error": str(error)}).encode(), JSON, 400)
+            return _Answer(json.dumps({"error": sentence(str(error))}).encode(), JSON, 400)
         return _Answer(json.dumps(facts).encode(), JSON)
 
     async def _stream(

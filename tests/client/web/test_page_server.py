@@ -93,7 +93,7 @@ def get(path: str, *headers: str, method: str = "GET", host: str = "localhost") 
         (get("/", method="OPTIONS"), 405, b"only GET is answered here\n"),
         (get("/../guard.py"), 404, b"there is nothing here\n"),
         (get("/double?number=4"), 200, b'{"double": 8}'),
-        (get("/double"), 400, b'{"error": "a number is missing"}'),
+        (get("/double"), 400, b'{"error": "A number is missing."}'),
         (get("/", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
         (get("/", "X: " + "x" * 2 * HEADERS_MAX_BYTES), 431, b"this is no request\n"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, b"this is no request\n"),  # no Host
