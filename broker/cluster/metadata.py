@@ -31,6 +31,7 @@ from odradek.broker.cluster.store import (
     KNOWN_BROKERS,
     PARTITIONS,
     TOPICS,
+    check_metadata_format,
     is_adopting,
     pack,
     partition_of_key,
@@ -204,12 +205,14 @@ async def find_cluster_id(store: MetaStore, rng: random.Random) -> str:
     """Return the cluster's id. A new store gets one.
 
     Waits while the store is away. Raises KafkaError if its disk fails, and ConfigError if the
-    metadata of a broker is being moved into the store (`adoption.py`).
+    metadata are of a newer format, or those of a broker are being moved into the store
+    (`adoption.py`).
     """
     while True:
         try:
             found, _ = await store.range(CLUSTER)
             if CLUSTER in found:
+                check_metadata_format(found[CLUSTER])
                 if is_adopting(CLUSTER, found[CLUSTER]):
                     raise ConfigError(
                         "etcd has a part of the metadata of a broker that is being taken into a "

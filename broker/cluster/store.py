@@ -1,6 +1,7 @@
 """The keys of the metadata store, and their values in msgpack.
 
-    /cluster            {"id": ...}, and "adopting" while a broker's metadata is being moved here
+    /cluster            {"id": ...}, and "adopting" while a broker's metadata is being moved here;
+                        a later version may add "format", see `check_metadata_format`
     /brokers/ID         {"listeners", "host", "port", "peer_host", "peer_port",
                          "peer_listener", "peer_protocol", "peer_principal", "directory",
                          "leaving", "lease", "groups", "rack"}
@@ -66,6 +67,8 @@ CONTROLLER: Final = "/controller"
 BROKER_CONFIGS: Final = "/configs/brokers/"
 GROUP_CONFIGS: Final = "/configs/groups/"
 
+METADATA_FORMAT: Final = 1
+"""The newest form of keys and values that this version reads."""
 OWN_GUARDS: Final = 2
 """The operations of a transaction that are left for conditions of its caller."""
 
@@ -286,6 +289,24 @@ def read_id(key: str, stored: Versioned) -> Any:
 def is_adopting(key: str, stored: Versioned) -> bool:
     """Return True if a broker's metadata is being moved here. Raises `Unreadable`."""
     return "adopting" in read_fields(key, stored)
+
+
+def check_metadata_format(stored: Versioned) -> None:
+    """Check the format of all keys, which the value of `/cluster` names if it is not the first.
+
+    A later version will raise it when all brokers know what it writes, and an earlier one would
+    misread that. Raises `ConfigError`, `Unreadable`.
+    """
+    # invariant administration 8: A broker does not start on a cluster's metadata of a newer format,
+    # and no command reads or writes them.
+    # plant a broker starts on metadata of a newer format
+    with reading(CLUSTER):
+        found = _int32(fields_of(stored).get("format", METADATA_FORMAT))
+    if found > METADATA_FORMAT:
+        raise ConfigError(
+            f"The metadata of the cluster have format {found}, and this version of Odradek reads "
+            f"formats up to {METADATA_FORMAT}: use the version that wrote them, or a newer one."
+        )
 
 
 def read_configs(key: str, stored: Versioned) -> dict[str, str]:

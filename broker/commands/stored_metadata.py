@@ -11,6 +11,7 @@ import trio
 
 from odradek.broker.cluster.node_identity import NODE
 from odradek.broker.cluster.security_keys import CannotChange
+from odradek.broker.cluster.store import CLUSTER, check_metadata_format
 from odradek.broker.cluster.store_embedded import NAMES, DamagedStore, EmbeddedStore
 from odradek.broker.commands.given_settings import read_sources
 from odradek.broker.config.broker import BrokerConfig
@@ -65,6 +66,9 @@ def with_store(
 
     async def main() -> T:
         async with _opened(data_dir, config) as store:
+            found, _ = await store.range(CLUSTER)
+            if CLUSTER in found:
+                check_metadata_format(found[CLUSTER])
             return await run(store)
 
     try:

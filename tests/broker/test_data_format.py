@@ -63,6 +63,7 @@ def test_a_directory_of_a_newer_format_is_refused_and_nothing_in_it_changes(
         ["log", "repair", directory, "--cut"],
         ["log", "repair", directory / "t-0", "--cut"],
         ["storage", "rebuild", directory],
+        ["security", "export", directory / "security.json", "--data-dir", directory],
     ):
         result = CliRunner().invoke(main, [str(argument) for argument in arguments])
         assert (result.exit_code, sentence in result.output) == (1, True), arguments

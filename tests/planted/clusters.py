@@ -15,7 +15,16 @@ REQUESTED: Final = "tests/broker/cluster/test_requested.py::test_"
 
 LEFT_REPLICAS: Final = "tests/broker/cluster/test_left_replicas.py::test_"
 
+FORMATS: Final = "tests/broker/cluster/test_metadata_format.py::test_"
+
 CLUSTER_BUGS: Final = (
+    Planted(
+        bug="a broker starts on metadata of a newer format",
+        where="check_metadata_format",
+        old="if found > METADATA_FORMAT:",
+        new="if found < 0:",
+        tests=(f"{FORMATS}metadata_of_a_newer_format_keep_a_broker_from_its_start",),
+    ),
     Planted(
         bug="after an unclean election a replica with other records stays eligible",
         where="unclean",

@@ -6,8 +6,9 @@ from typing import Final
 
 import pytest
 
-from odradek.broker.testing import RunningBroker, run_broker
+from odradek.broker.testing import BrokerDidNotStart, RunningBroker, run_broker
 from tests.cluster.running import ODRADEK
+from tests.secured_broker import AUTHORIZER
 from tests.upgrade.earlier import broker_of
 
 pytestmark = pytest.mark.slow
@@ -69,3 +70,23 @@ def test_the_earlier_version_opens_what_this_one_has_stopped_in_good_order(
     with run_broker(data_dir=tmp_path, config={"log.flush": flush}) as again:
         produce(ODRADEK, again, "three")
         assert consume(ODRADEK, again) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("authorizer.class.name", AUTHORIZER, "authorizer.class.name is not a setting"),
+        ("sasl.enabled.mechanisms", "PLAIN", "sasl.enabled.mechanisms is not a setting"),
+        ("ssl.keystore.location", "keys.pem", "ssl.keystore.location is not a setting"),
+        ("log.flush", "journal", "log.flush is ack or os, not 'journal'"),
+    ],
+)
+def test_the_earlier_version_refuses_the_settings_of_what_it_does_not_know(
+    earlier: Path, name: str, value: str, sentence: str
+) -> None:
+    with (
+        pytest.raises(BrokerDidNotStart, match=sentence) as refused,
+        run_broker(kind=broker_of(earlier), config={name: value}),
+    ):
+        pass
+    assert len(str(refused.value).strip().splitlines()) == 1

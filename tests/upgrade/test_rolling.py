@@ -3,13 +3,18 @@
 import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from odradek.broker.cluster.store import METADATA_FORMAT
 from tests.cluster.compose import Service, services
 from tests.cluster.network import NoNamespaces
 from tests.cluster.running import ODRADEK, TemporaryCluster
@@ -21,20 +26,39 @@ pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.minutes]
 
 TOPIC: Final = "written"
 MORE: Final = 20
+ETCD_SECONDS: Final = 60.0
+ENDED_SECONDS: Final = 60.0
 
 
 @pytest.fixture
 def cluster(earlier: Path, tmp_path: Path) -> Iterator[TemporaryCluster]:
     """Three brokers of the earlier version."""
-    made = TemporaryCluster(tmp_path, map(known_to_both, services()))
-    made.programs.update(dict.fromkeys(made.brokers, earlier))
+    with running(tmp_path, earlier) as made:
+        yield made
+
+
+@contextmanager
+def running(directory: Path, program: Path = ODRADEK) -> Iterator[TemporaryCluster]:
+    """Run three brokers of a version while the block runs."""
+    made = TemporaryCluster(directory, map(known_to_both, services()))
+    made.programs.update(dict.fromkeys(made.brokers, program))
     try:
-        with made as running:
-            yield running
+        with made as cluster:
+            yield cluster
     except NoNamespaces as error:
         if os.environ.get(MUST_NOT_SKIP) == "1":
             raise
         pytest.skip(str(error))
+
+
+def output_of(cluster: TemporaryCluster, broker: str) -> str:
+    return (cluster.directory / f"{broker}.out").read_text()
+
+
+def set_format(cluster: TemporaryCluster, number: int) -> None:
+    """Have the metadata in etcd say that they are of a format."""
+    words = ["-m", "tests.upgrade.raise_format", "http://etcd:2379", str(number)]
+    subprocess.run(cluster.client([sys.executable, *words]), check=True, timeout=ETCD_SECONDS)
 
 
 def known_to_both(service: Service) -> Service:
@@ -84,3 +108,39 @@ def test_no_record_and_no_transaction_is_lost_on_the_way_there_and_back(
     assert verdict["OK"] > MORE
     found = odradek(cluster, "consume", TOPIC, "--from-beginning").split()
     assert found == writer.acknowledged, json.dumps(verdict)
+
+
+def test_a_version_that_does_not_know_a_raised_format_is_refused_in_words(tmp_path: Path) -> None:
+    with running(tmp_path) as cluster:
+        odradek(cluster, "topic", "create", TOPIC, "--partitions", "1", "--replication-factor", "3")
+        cluster.wait_until_whole()
+        first = cluster.brokers[0]
+        exchange(cluster, first, ODRADEK)  # nothing is raised: any version comes and goes
+        set_format(cluster, METADATA_FORMAT + 1)
+        writer = RunningWriter(cluster, "kafka-python", TOPIC)
+        try:
+            cluster.end(first, signal.SIGTERM)
+            before = len(output_of(cluster, first))
+            cluster.start(first)
+            deadline = time.monotonic() + ENDED_SECONDS
+            while cluster.state(first) != "down":
+                assert time.monotonic() < deadline, cluster.said()
+                time.sleep(0.1)
+            (sentence,) = [
+                line
+                for line in output_of(cluster, first)[before:].splitlines()
+                if line.startswith("Error: ")
+            ]
+            writer.wait_for_more(MORE)  # the others go on
+        finally:
+            writer.stop()
+        assert sentence == (
+            f"Error: The metadata of the cluster have format {METADATA_FORMAT + 1}, and this "
+            f"version of Odradek reads formats up to {METADATA_FORMAT}: use the version that wrote "
+            "them, or a newer one."
+        )
+        assert "Traceback" not in output_of(cluster, first)
+        set_format(cluster, METADATA_FORMAT)
+        cluster.start(first)
+        cluster.wait_until_whole()
+        assert odradek(cluster, "consume", TOPIC, "--from-beginning").split() == writer.acknowledged
