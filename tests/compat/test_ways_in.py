@@ -4,9 +4,12 @@ What each says of a wrong password or of a missing right is in `test_passwords.p
 `test_oauth_clients.py` and `test_least_rights.py`.
 """
 
+import os
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -24,7 +27,9 @@ from tests.certificates import Authority, Signed
 from tests.compat import confluent
 from tests.compat.conftest import DEADLINE_SECONDS
 from tests.compat.libraries import FIXTURES, IN_PYTHON, LIBRARIES, Library
+from tests.conftest import found_or_skipped
 from tests.peers.kafka import free_ports
+from tests.peers.kcat import kcat_command
 from tests.secured_broker import AUTHORIZER
 from tests.token_server import RunningTokenServer, run_token_server
 
@@ -35,6 +40,7 @@ SCRAM: Final = {
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
 MODULES: Final = {PLAIN: PLAIN_MODULE, **dict.fromkeys(SCRAM, SCRAM_MODULE)}
+KAFKAS_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 USER, PASSWORD = "alice", "a password, with = signs"
 ITERATIONS: Final = 4096
 WAYS: Final = [
@@ -46,6 +52,8 @@ WAYS: Final = [
 BY_AGENTS: Final = [name for name in FIXTURES if name not in ("confluent", *IN_PYTHON)]
 """The other libraries have these tests without agents: in `test_passwords.py`,
 `test_oauth_clients.py` and `test_tls_clients.py`."""
+OF_KCAT: Final = [(SASL_PLAINTEXT, PLAIN), (SASL_SSL, PLAIN), (TLS, "")]
+"""The ways of kcat as Debian builds it. Of SCRAM it has a fault: `test_kcat.py`."""
 SESSION_MS: Final = 3_000
 SECONDS: Final = 3 * SESSION_MS / 1000
 
@@ -104,12 +112,30 @@ class Setting:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.authority.file,
         }
+        if mechanism == TOKEN:
+            return {**found, **self.java_token()}
         if mechanism:
             options = f'username="{USER}" password="{PASSWORD}"'
             login = f"{MODULES[mechanism]} required {options};"
             return {**found, "sasl.mechanism": mechanism, "sasl.jaas.config": login}
         own = {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.alice.both_file}
         return {**found, **own}
+
+    def java_token(self) -> dict[str, str]:
+        """Return how Kafka's own client asks the token server for a token, over https."""
+        options = {
+            "clientId": USER,
+            "clientSecret": PASSWORD,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.server.authorities,
+        }
+        given = " ".join(f'{name}="{value}"' for name, value in options.items())
+        return {
+            "sasl.mechanism": TOKEN,
+            "sasl.jaas.config": f"{KAFKAS_OAUTH}.OAuthBearerLoginModule required {given};",
+            "sasl.login.callback.handler.class": f"{KAFKAS_OAUTH}.OAuthBearerLoginCallbackHandler",
+            "sasl.oauthbearer.token.endpoint.url": self.server.token_url,
+        }
 
     def python(self, protocol: str, mechanism: str) -> dict[str, str]:
         return {
@@ -182,14 +208,74 @@ def library(request: pytest.FixtureRequest) -> Library:
 @pytest.mark.parametrize(("protocol", "mechanism"), WAYS)
 @pytest.mark.parametrize("library", BY_AGENTS, indirect=True)
 def test_a_client_gets_in_by_each_way(
-    setting: Setting, library: Library, protocol: str, mechanism: str
+    setting: Setting,
+    library: Library,
+    protocol: str,
+    mechanism: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if (library.name, mechanism) == ("java", TOKEN):
-        pytest.skip("Java reads its token from a file: test_oauth_clients.py")
+    options = os.environ.get("JAVA_TOOL_OPTIONS", "")
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={setting.server.token_url}"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"{options} {allowed}")
     topic = setting.new_topic(library.name, protocol, mechanism or "certificate")
     with library.running(setting.of(library, protocol, mechanism)) as agent:
         agent.producer(setting.address(protocol), topic).write(topic, "in")
     assert setting.values(topic, 1) == [b"in"]
+    if (library.name, mechanism) == ("java", TOKEN):
+        assert "/token" in setting.server.asked
+
+
+def run_kcat(
+    command: list[str], settings: Mapping[str, str], words: Sequence[str], directory: Path
+) -> subprocess.CompletedProcess[bytes]:
+    """Run kcat with a line to write."""
+    file = directory / "kcat.conf"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return subprocess.run(
+        [*command, "-F", str(file), *words],
+        input=b"in\n",
+        capture_output=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("protocol", "mechanism"), OF_KCAT)
+def test_kcat_gets_in_by_each_way_that_it_has(
+    setting: Setting, tmp_path: Path, protocol: str, mechanism: str
+) -> None:
+    command = found_or_skipped(kcat_command)
+    topic = setting.new_topic("kcat", protocol, mechanism or "certificate")
+    settings = {
+        **setting.librdkafka(protocol, mechanism),
+        "bootstrap.servers": setting.address(protocol),
+    }
+    written = run_kcat(command, settings, ["-P", "-t", topic], tmp_path)
+    assert written.returncode == 0, written.stderr
+    read = run_kcat(command, settings, ["-C", "-e", "-t", topic], tmp_path)
+    assert (read.returncode, read.stdout) == (0, b"in\n"), read.stderr
+    assert setting.values(topic, 1) == [b"in"]
+
+
+@pytest.mark.peers
+def test_the_unsigned_token_that_kcat_makes_is_refused(setting: Setting, tmp_path: Path) -> None:
+    """Debian builds its librdkafka without curl: so it can ask no token server."""
+    command = found_or_skipped(kcat_command)
+    settings = {
+        "bootstrap.servers": setting.address(SASL_SSL),
+        "security.protocol": SASL_SSL,
+        "ssl.ca.location": setting.authority.file,
+        "sasl.mechanism": TOKEN,
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": f"principal={USER}",
+    }
+    refused = run_kcat(command, settings, ["-L"], tmp_path)
+    assert refused.returncode != 0
+    assert "invalid_token" in refused.stderr.decode()
+    assert (
+        "its token was refused: its algorithm is 'none', which is not allowed" in setting.broker.log
+    )
 
 
 def test_a_client_renews_its_session_under_load_without_a_failed_send(
