@@ -14,6 +14,35 @@ from tests.broker.raw import PATIENCE_SECONDS
 AT = re.compile(r"metrics are at (http://[^/]+)/metrics")
 
 
+class Scrape:
+    """The samples of one answer of `/metrics`."""
+
+    def __init__(self, text: str) -> None:
+        self._samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
+
+    def value(self, name: str, **labels: str) -> float:
+        """Return the sample of that name with these labels, among others."""
+        found = self.values(name, **labels)
+        assert len(found) == 1, (name, labels, found)
+        return found[0]
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of all samples of that name with these labels, of which there are some."""
+        found = self.values(name, **labels)
+        assert found, (name, labels)
+        return sum(found)
+
+    def values(self, name: str, **labels: str) -> list[float]:
+        """Return all samples of that name with these labels, among others."""
+        return [
+            sample.value
+            for sample in self._samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+
+
 class Page:
     """The listener of metrics of a broker."""
 
@@ -30,27 +59,19 @@ class Page:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def scrape(self) -> Scrape:
+        """Return all samples as they are now."""
+        return Scrape(self.get("/metrics")[1])
+
     def value(self, name: str, **labels: str) -> float:
-        """Return the sample of that name with these labels, among others."""
-        found = self.values(name, **labels)
-        assert len(found) == 1, (name, labels, found)
-        return found[0]
+        """Return the same as `Scrape.value`, of a scrape of its own. So do the next two."""
+        return self.scrape().value(name, **labels)
 
     def total(self, name: str, **labels: str) -> float:
-        """Return the sum of all samples of that name with these labels, of which there are some."""
-        found = self.values(name, **labels)
-        assert found, (name, labels)
-        return sum(found)
+        return self.scrape().total(name, **labels)
 
     def values(self, name: str, **labels: str) -> list[float]:
-        """Return all samples of that name with these labels, among others."""
-        _, text = self.get("/metrics")
-        return [
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        ]
+        return self.scrape().values(name, **labels)
 
 
 @contextmanager
