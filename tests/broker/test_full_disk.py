@@ -1,5 +1,6 @@
 """A real broker process on a small file system that is full."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -34,10 +35,10 @@ TOPIC: Final = "full"
 PLACE: Final = TopicPartition(TOPIC, 0)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 24 MiB."""
-    where = tmp_path / "disk"
+@contextlib.contextmanager
+def small_file_system(folder: Path) -> Iterator[Path]:
+    """Mount a file system of its own, of 24 MiB."""
+    where = folder / "disk"
     where.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(where)]
     try:
@@ -48,6 +49,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield where
     finally:
         subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_file_system(tmp_path) as where:
+        yield where
 
 
 def fill(disk: Path) -> Path:

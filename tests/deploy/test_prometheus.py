@@ -7,15 +7,11 @@ Grafana here: the queries of its panels are asked as it asks them.
 import contextlib
 import json
 import re
-import shutil
 import socket
 import subprocess
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -27,21 +23,13 @@ from tests.broker.api.test_alter_client_quotas import altered
 from tests.broker.asks import batch, produce
 from tests.broker.metrics.scraping import observed
 from tests.broker.raw import RawClient
-from tests.programs import running
+from tests.deploy.prometheus import ALERTS, DEPLOY, SECONDS, alerts, needs_prometheus, scraping
 
 ROOT: Final = Path(__file__).parents[2]
-DEPLOY: Final = ROOT / "scripts" / "deploy"
-ALERTS: Final = DEPLOY / "prometheus" / "alerts.yml"
 DASHBOARD: Final = DEPLOY / "grafana" / "dashboards" / "odradek.json"
 OF_OTHERS: Final = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
-SECONDS: Final = 120.0
 NAME: Final = re.compile(r"\b((?:kafka|odradek|process)_\w+|up)\b(?=[{\[\s)]|$)")
 PARTS: Final = re.compile(r"_(bucket|sum|count)$")
-
-needs_prometheus = pytest.mark.skipif(
-    shutil.which("prometheus") is None or shutil.which("promtool") is None,
-    reason="prometheus and promtool come with Debian's package prometheus",
-)
 
 
 def panels() -> list[tuple[str, str, str]]:
@@ -52,13 +40,6 @@ def panels() -> list[tuple[str, str, str]]:
         for panel in dashboard["panels"]
         for target in panel.get("targets", ())
     ]
-
-
-def alerts() -> dict[str, str]:
-    """Return the expression of each alert."""
-    found = re.findall(r"- alert: (\w+)\n +expr: (.+)\n", ALERTS.read_text())
-    assert len(found) == ALERTS.read_text().count("alert:")
-    return dict(found)
 
 
 def test_all_names_of_the_dashboard_and_the_alerts_are_on_the_page_of_metrics() -> None:
@@ -184,58 +165,6 @@ def test_each_alert_fires_during_its_fault_and_ends_after_it(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-class Prometheus:
-    """A Prometheus that scrapes a broker each second."""
-
-    def __init__(self, port: int) -> None:
-        self._address = f"http://127.0.0.1:{port}"
-
-    def ask(self, path: str, **fields: str) -> Any:
-        query = urllib.parse.urlencode(fields)
-        with urllib.request.urlopen(f"{self._address}{path}?{query}", timeout=SECONDS) as answer:
-            return json.load(answer)["data"]
-
-    def labels_of(self, query: str) -> list[dict[str, str]]:
-        """Return the labels of each series of a query's answer."""
-        found = self.ask("/api/v1/query", query=query.replace("$__rate_interval", "1m"))["result"]
-        return [each["metric"] for each in found]
-
-
-@contextlib.contextmanager
-def scraping(target: str, folder: Path) -> Iterator[Prometheus]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    config = folder / "prometheus.yml"
-    config.write_text(
-        json.dumps(
-            {
-                "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-                "rule_files": [str(ALERTS)],
-                "scrape_configs": [
-                    {"job_name": "odradek", "static_configs": [{"targets": [target]}]}
-                ],
-            }
-        )
-    )
-    command = [
-        "prometheus",
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder}/tsdb",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with running(command, stderr=subprocess.DEVNULL):
-        prometheus = Prometheus(port)
-        until = time.monotonic() + SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                if prometheus.ask("/api/v1/query", query="up == 1")["result"]:
-                    break
-            assert time.monotonic() < until, "Prometheus did not start, or scrapes nothing"
-            time.sleep(0.1)
-        yield prometheus
-
-
 class Undone(Exception):
     """Ends a transaction by an abort."""
 
@@ -279,7 +208,7 @@ def load(broker: RunningBroker) -> None:
 def test_each_panel_shows_series_with_the_labels_of_its_legend(tmp_path: Path) -> None:
     with (
         observed() as (broker, page),
-        scraping(page.address.removeprefix("http://"), tmp_path) as prometheus,
+        scraping([page.address.removeprefix("http://")], tmp_path) as prometheus,
     ):
         load(broker)
         until = time.monotonic() + SECONDS
@@ -304,7 +233,7 @@ def test_the_alert_of_a_broker_that_was_killed_is_pending_and_ends_when_it_is_ba
         listen = f"127.0.0.1:{free.getsockname()[1]}"
     with (
         observed(metrics_listen=listen) as (broker, _),
-        scraping(listen, tmp_path) as prometheus,
+        scraping([listen], tmp_path) as prometheus,
     ):
         broker.kill()
         until = time.monotonic() + SECONDS
