@@ -4,11 +4,13 @@
 are forbidden. `--format docker` keeps the health check, which the OCI format has no place for.
 """
 
+import json
 import shutil
 from pathlib import Path
 from typing import Final
 
 from scripts.releases.packages import run
+from scripts.releases.parts import Run, check_document, list_parts
 from scripts.releases.source import Release, ReleaseError
 
 NEEDED: Final = ("buildah", "mmdebstrap")
@@ -47,7 +49,7 @@ class Buildah:
 
 
 def build_image(release: Release, sources: Path, target: Path, work: Path) -> Path:
-    """Build the image of stamped sources, try it, and write it as an archive."""
+    """Build the image of stamped sources, try it, list its parts, and write it as an archive."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     if missing:
         raise ReleaseError(
@@ -62,25 +64,31 @@ def build_image(release: Release, sources: Path, target: Path, work: Path) -> Pa
         *("--volume", f"{AUTHORITIES}:{AUTHORITIES}:ro"),
         *("--timestamp", str(release.seconds), "--tag", f"localhost/{name}", sources),
     )
-    _try(buildah, release, f"localhost/{name}")
+    container = buildah("from", f"localhost/{name}")
+
+    def inside(*command: str) -> str:
+        return buildah("run", *ISOLATED, container, "--", *command)
+
+    _try(inside, release)
+    parts = json.dumps(list_parts(inside, release), indent=2) + "\n"
+    check_document(parts)
+    (target / f"odradek-{release.version}-image.cdx.json").write_text(parts)
+    buildah("rm", container)
     archive = target / f"odradek-{release.version}-image.tar"
     buildah("push", "--format", "v2s2", f"localhost/{name}", f"docker-archive:{archive}:{name}")
     return archive
 
 
-def _try(buildah: Buildah, release: Release, name: str) -> None:
+def _try(inside: Run, release: Release) -> None:
     """Run a broker in the image. Raise ReleaseError if it is not what a release promises."""
-    container = buildah("from", name)
-    inside = ["run", *ISOLATED, container, "--"]
-    answer = buildah(*inside, "odradek", "--version")
+    answer = inside("odradek", "--version")
     if f"version {release.version} (commit {release.commit}, hot parts compiled)" not in answer:
         raise ReleaseError(f"The image says of itself {answer!r}: it misses commit or parts in C.")
-    if buildah(*inside, "id", "-un") != "odradek":
+    if inside("id", "-un") != "odradek":
         raise ReleaseError("The image does not run as the user odradek.")
-    printed = buildah(*inside, "sh", "-ec", TRIAL)
+    printed = inside("sh", "-ec", TRIAL)
     if not printed.endswith("hello\nstopped in good order"):
         raise ReleaseError(f"A broker in the image printed:\n{printed}")
-    buildah("rm", container)
 
 
 def _make_base(buildah: Buildah, release: Release, work: Path) -> None:

@@ -1,6 +1,7 @@
 """`scripts/release`: which commit it takes, what it puts into the sources, and what it repeats."""
 
 import io
+import json
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ import pytest
 import odradek
 from scripts.releases.__main__ import checksums
 from scripts.releases.packages import repacked
+from scripts.releases.parts import OF_DEBIAN, OF_PYTHON, OF_SYSTEM, Run, check_document, list_parts
 from scripts.releases.source import (
     COMMIT_FILE,
     LINK,
@@ -161,6 +163,53 @@ def test_sha256sum_reads_the_checksums(tmp_path: Path) -> None:
         check, cwd=tmp_path, input=checksums(files), capture_output=True, text=True
     )
     assert ran.stdout == "one: OK\ntwo: OK\n"
+
+
+STATUS: Final = """\
+installed\tlibc6\t2.41-12\tamd64\tglibc\t2.41-12
+installed\tpasswd\t1:4.17.4-2+b1\tamd64\tshadow\t1:4.17.4-2
+config-files\tgone\t1.0\tall\tgone\t1.0
+installed\tca-certificates\t20250419\tall\tca-certificates\t20250419
+"""
+INSTALLED: Final = '[["crc32c", "2.7.1", ""], ["sniffio", "1.3.1", "MIT OR Apache-2.0"]]'
+
+
+def image_with(status: str, installed: str) -> Run:
+    """Return an image that answers what a list of its parts asks for."""
+    answers = {
+        ("sh", "-ec", *OF_SYSTEM): "debian 13",
+        OF_DEBIAN: status,
+        ("python3", "-c", OF_PYTHON): installed,
+    }
+    return lambda *command: answers[command]
+
+
+def test_the_list_of_an_image_has_the_packages_of_debian_and_of_python() -> None:
+    listed = list_parts(image_with(STATUS, INSTALLED), RELEASE)
+    assert [each["purl"] for each in listed["components"]] == [
+        "pkg:deb/debian/ca-certificates@20250419?arch=all&distro=debian-13",
+        "pkg:deb/debian/libc6@2.41-12?arch=amd64&distro=debian-13&upstream=glibc%402.41-12",
+        "pkg:deb/debian/passwd@1%3A4.17.4-2%2Bb1?arch=amd64&distro=debian-13"
+        "&upstream=shadow%401%3A4.17.4-2",
+        "pkg:pypi/crc32c@2.7.1",
+        "pkg:pypi/sniffio@1.3.1",
+    ]
+    assert listed["components"][-1]["licenses"] == [{"expression": "MIT OR Apache-2.0"}]
+    assert listed["metadata"]["component"]["version"] == RELEASE.version
+
+
+@pytest.mark.parametrize(("status", "installed"), [("", INSTALLED), (STATUS, "[]")])
+def test_a_list_that_lacks_a_kind_of_parts_is_no_list(status: str, installed: str) -> None:
+    with pytest.raises(ReleaseError, match="would not be whole"):
+        list_parts(image_with(status, installed), RELEASE)
+
+
+def test_the_list_of_an_image_is_as_the_schema_asks_for() -> None:
+    pytest.importorskip("cyclonedx.validation", reason="it needs the extra `release`")
+    listed = list_parts(image_with(STATUS, INSTALLED), RELEASE)
+    check_document(json.dumps(listed))
+    with pytest.raises(ReleaseError, match="is no CycloneDX"):
+        check_document(json.dumps({**listed, "components": [{"name": "without a type"}]}))
 
 
 def test_a_package_says_which_commit_it_was_built_from(tmp_path: Path) -> None:
