@@ -28,7 +28,7 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "see-exactly-once.md"
 ADDRESS: Final = "127.0.0.1:9092"
 DATA_DIR: Final = "odradek-data"
 BLOCK: Final = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-COMMAND: Final = re.compile(r"^([A-C])(?:\$ (.*)| (\^D))$")
+COMMAND: Final = re.compile(r"^([A-D])(?:\$ (.*)| (\^D))$")
 PROGRAM: Final = re.compile(r"Save it as `(\S+)`")
 LOOKS: Final = re.compile(r"odradek (consume|topic describe|txn|group|log) ")
 """The commands that change nothing."""

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from scripts.releases.image import build_image
-from scripts.releases.packages import build_packages, check_and_list
+from scripts.releases.packages import build_packages, check_and_list, pack_deployment
 from scripts.releases.source import Release, ReleaseError, export, find_release
 
 ROOT: Final = Path(__file__).parents[2]
@@ -50,6 +50,7 @@ def _build(parts: tuple[str, ...], release: Release, target: Path) -> None:
             packages = build_packages(release, work / "sources", target, work)
             wheel = next(one for one in packages if platform.machine() in one.name)
             check_and_list(release, wheel, target, work)
+            pack_deployment(release, work / "sources", target)
         if "image" in parts:
             build_image(release, work / "sources", target, work)
     files = sorted(target.iterdir())

@@ -99,6 +99,17 @@ def repacked(archive: bytes, seconds: int) -> bytes:
     return gzip.compress(packed.getvalue(), compresslevel=9, mtime=seconds)
 
 
+def pack_deployment(release: Release, sources: Path, target: Path) -> Path:
+    """Pack what starts and watches a broker, which is in no package: `scripts/deploy`."""
+    name = f"odradek-{release.version}-deploy"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(sources / "scripts" / "deploy", arcname=name)
+    path = target / f"{name}.tar.gz"
+    path.write_bytes(repacked(packed.getvalue(), release.seconds))
+    return path
+
+
 def check_and_list(release: Release, wheel: Path, target: Path, work: Path) -> Path:
     """Install a wheel, ask it who it is, and write the list of what it has brought with it."""
     home = work / "installed"

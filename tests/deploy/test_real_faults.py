@@ -25,7 +25,7 @@ from tests.deploy.prometheus import (
 
 RANGE: Final = "15s"
 LIMITS: Final = {
-    "odradek_txn_oldest_open_seconds > 900": "odradek_txn_oldest_open_seconds > 3",
+    "odradek_txn_oldest_open_seconds > 300": "odradek_txn_oldest_open_seconds > 3",
     "(odradek_group_lag_seconds) > 600": "(odradek_group_lag_seconds) > 3",
     "[5m]) > 100": "[5m]) > 3",
 }

@@ -12,7 +12,7 @@ import pytest
 
 import odradek
 from scripts.releases.__main__ import checksums
-from scripts.releases.packages import repacked
+from scripts.releases.packages import pack_deployment, repacked
 from scripts.releases.parts import OF_DEBIAN, OF_PYTHON, OF_SYSTEM, Run, check_document, list_parts
 from scripts.releases.source import (
     COMMIT_FILE,
@@ -152,6 +152,14 @@ def test_an_sdist_has_the_same_bytes_whoever_builds_it_and_when() -> None:
             ("a", 1_000, ""),
             ("b/c", 1_000, ""),
         ]
+
+
+def test_a_release_has_what_starts_and_watches_a_broker(tmp_path: Path) -> None:
+    path = pack_deployment(RELEASE, ROOT, tmp_path)
+    with tarfile.open(path) as archive:
+        names = archive.getnames()
+    for file in ("prometheus/alerts.yml", "systemd/odradek.service", "kubernetes/odradek.yaml"):
+        assert f"odradek-1.2.3-deploy/{file}" in names
 
 
 def test_sha256sum_reads_the_checksums(tmp_path: Path) -> None:
