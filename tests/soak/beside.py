@@ -41,6 +41,14 @@ class Talking:
         with self._process.stdout as lines:
             self.rows.extend(json.loads(line) for line in lines)
 
+    def wait_for_a_row(self) -> None:
+        """Return when it has printed an object."""
+        until = time.monotonic() + END_SECONDS
+        while not self.rows:
+            assert self._process.poll() is None, f"it ended with {self._process.returncode}"
+            assert time.monotonic() < until, "it has printed nothing"
+            time.sleep(0.1)
+
     def end(self) -> None:
         """End its input, and wait until it has said everything."""
         assert self._process.stdin is not None

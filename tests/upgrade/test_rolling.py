@@ -92,6 +92,7 @@ def test_no_record_and_no_transaction_is_lost_on_the_way_there_and_back(
     )
     writer = RunningWriter(cluster, "kafka-python", TOPIC)
     try:
+        bank.wait_for_a_row()  # all three brokers take its topic
         for broker in cluster.brokers:
             writer.wait_for_more(MORE)
             exchange(cluster, broker, ODRADEK)
