@@ -2,8 +2,8 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tests.compat.test_mirror_maker import (
 )
 from tests.entries_of_page import entries_of, section
 from tests.peers.jars import QUICK_JAVA, connect_jars
-from tests.peers.secured import ADMIN, SecuredAddress, run_ours
+from tests.peers.secured import ADMIN, SecuredAddress, run_kafka, run_ours
 from tests.programs import running
 
 pytestmark = [pytest.mark.peers, pytest.mark.minutes]
@@ -114,9 +114,12 @@ def mirroring(
 
 
 @pytest.mark.timeout(900)
-def test_records_and_offsets_are_copied_with_rights_that_are_just_enough(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run_source", [run_ours, run_kafka], ids=["odradek", "kafka"])
+def test_records_and_offsets_are_copied_with_rights_that_are_just_enough(
+    tmp_path: Path, run_source: Callable[..., AbstractContextManager[SecuredAddress]]
+) -> None:
     with (
-        run_ours(USERS, tmp_path) as source,
+        run_source(USERS, tmp_path) as source,
         run_ours(USERS, tmp_path) as target,
     ):
         with mirroring(source, target, tmp_path) as log:
