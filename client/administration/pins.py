@@ -23,12 +23,19 @@ from odradek.protocol.errors import ErrorCode
 Pins = dict[TopicPartition, Pin | OdradekError | None]
 
 
-async def find_pins(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Pins:
+async def find_pins(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    producers: Mapping[TopicPartition, PartitionProducers | OdradekError] | None = None,
+) -> Pins:
     """Return the transaction that pins each partition, None without one, or the error.
 
-    Raises `TimedOut`, and `Refused` if the end of a log may not be looked up.
+    `producers` are those of the partitions, if the caller has just described them. Raises
+    `TimedOut`, and `Refused` if the end of a log may not be looked up.
     """
-    found = await requests.describe_producers(cluster, partitions)
+    if producers is None:
+        producers = await requests.describe_producers(cluster, partitions)
+    found = {name: producers[name] for name in partitions}
     pinned = _pinned(found)
     try:
         ids = await transactional_ids(cluster, pinned.values())

@@ -151,9 +151,15 @@ class TransactionAdmin:
         return _values(await self.find_pins(wanted))
 
     @bounded("looking for transactions that hold readers back")
-    async def find_pins(self, partitions: Iterable[TopicPartition]) -> Pins:
-        """Return the same for any partitions, and the error of a partition as a value."""
-        return await find_pins(self._cluster, partitions)
+    async def find_pins(
+        self, partitions: Iterable[TopicPartition], producers: Producers | None = None
+    ) -> Pins:
+        """Return the same for any partitions, and the error of a partition as a value.
+
+        `producers` are those of the partitions, if `describe_producers` has just returned them:
+        they are not asked for again then.
+        """
+        return await find_pins(self._cluster, partitions, producers)
 
     @bounded("looking for hanging transactions")
     async def find_hanging(

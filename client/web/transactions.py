@@ -147,7 +147,7 @@ class PinSource(PageSource):
             for name, found in producers.items()
             if isinstance(found, PartitionProducers) and found.pinning is not None
         ]
-        pins = await admin.find_pins(pinned)
+        pins = await admin.find_pins(pinned, producers)
         found = {name: pin for name, pin in pins.items() if isinstance(pin, Pin)}
         unanswered = {
             name: answer

@@ -15,6 +15,7 @@ from odradek.client.administration.descriptions import (
 )
 from odradek.client.administration.group_descriptions import GroupDescription, GroupListing
 from odradek.client.administration.quotas import Quotas
+from odradek.client.administration.transactions import Producers
 from odradek.client.administration.users import ScramUser
 from odradek.client.errors import OdradekError, TimedOut
 from odradek.client.types import TopicPartition
@@ -57,8 +58,9 @@ class ScriptedAdmin:
         return {name: self.producers[name] for name in wanted}
 
     async def find_pins(
-        self, wanted: Iterable[TopicPartition]
+        self, wanted: Iterable[TopicPartition], producers: Producers
     ) -> dict[TopicPartition, Pin | OdradekError | None]:
+        assert producers.keys() >= set(wanted)
         return {name: self.pins[name] for name in wanted}
 
 
