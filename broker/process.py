@@ -29,7 +29,6 @@ from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.together import check_one_broker
 from odradek.broker.environment import allocator, collector
 from odradek.broker.environment.env import MetaStore
-from odradek.broker.environment.log_formats import JSON, formatter_of, start_line
 from odradek.broker.environment.log_lines import LimitedHandler
 from odradek.broker.environment.service_manager import ServiceManager
 from odradek.broker.environment.system import (
@@ -47,6 +46,7 @@ from odradek.broker.storage.disk import SystemDisk
 from odradek.broker.storage.reserve import ReservedDisk
 from odradek.broker.txn.tenure import OnChanged
 from odradek.extras import ExtraMissing, imports_of
+from odradek.protocol.log_formats import JSON, formatter_of, start_line
 
 if TYPE_CHECKING:
     from odradek.broker.config.sasl_listeners import SaslOfListener

@@ -43,7 +43,7 @@ LEVELS = {
             *("errors", "function_text", "jaas", "keystores", "properties", "quantities", "schema"),
             *("text", "__init__"),
         },
-        {"batch", "scram", "streams", "varint"},
+        {"batch", "log_formats", "scram", "streams", "varint"},
         {"compression", "kinds"},
         {"record", "wire"},
         {"api", "consumer_protocol", "control", "kraft_records", "state_records", "state_topics"},

@@ -14,7 +14,7 @@ from odradek.broker.config.properties import Given
 from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.settling import Settled, settle
 from odradek.broker.environment import collector
-from odradek.broker.environment.log_formats import JSON
+from odradek.protocol.log_formats import JSON
 
 LOGGER: Final = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """`odradek web`: serve the page until it is stopped."""
 
+import logging
 import os
 import secrets
 import signal
@@ -8,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import click
@@ -45,7 +47,9 @@ from odradek.client.web.guard import Visitors
 from odradek.client.web.page_server import PageFile, PageServer
 from odradek.client.web.poller import Poller
 from odradek.client.web.transactions import PinSource, TransactionSource
+from odradek.protocol.log_formats import JSON, TEXT, JsonLine, start_line
 
+LOGGER: Final = logging.getLogger(__name__)
 CLIENT_ID: Final = "odradek web"
 DEFAULT: Final = f"127.0.0.1:{DEFAULT_PORT}"
 LOOK_MS: Final = 3_000
@@ -95,6 +99,13 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Show the page only to those who know a password: lines NAME:PASSWORD.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice([TEXT, JSON]),
+    default=TEXT,
+    show_default=True,
+    help="The form of its log and of the line with the link: json is one object a line.",
+)
 @click.option("--until-stdin-ends", is_flag=True, hidden=True)
 @click.option("--inherited-socket", type=int, hidden=True)
 @connection_options
@@ -105,6 +116,7 @@ def web(
     tls_certificate: Path | None,
     tls_key: Path | None,
     password_file: Path | None,
+    log_format: str,
     until_stdin_ends: bool,
     inherited_socket: int | None,
     bootstrap: str,
@@ -116,29 +128,31 @@ def web(
     shows what its user may describe. Beyond this machine it is served only with
     TLS and passwords.
     """
+    if log_format == JSON:
+        show_json()
+    else:
+        show_log()
     try:
         host, port = address_of(listen_on)
         tls = tls_of(tls_certificate, tls_key)
         visitors = visitors_of(host, names, password_file)
         check_safe(host, has_tls=tls is not None, has_passwords=bool(visitors.passwords))
     except UnsafePage as error:
-        raise CommandError(sentence(str(error)), None, False) from None
+        raise _refused(error, log_format) from None
     for secret in (password_file, tls_key):
         warning = None if secret is None else warning_about(secret)
         if warning is not None:
-            click.echo(f"Warning: {warning}", err=True)
+            _warn(warning, log_format)
     options = limits(timeout_s)
     options["max_block_ms"] = min(options["max_block_ms"], LOOK_MS)
     options["first_connect_ms"] = options["max_block_ms"]
     options.setdefault("client_id", CLIENT_ID)
-    show_log()
     scheme = "http" if tls is None else "https"
 
     def started(listeners: Sequence[Listener]) -> None:
-        click.echo(
-            f"odradek web shows the brokers of {bootstrap} at "
-            f"{scheme}://{visitors.names[0]}:{port_of(listeners[0])}/"
-        )
+        link = f"{scheme}://{visitors.names[0]}:{port_of(listeners[0])}/"
+        said = f"odradek web shows the brokers of {bootstrap} at {link}"
+        click.echo(start_line(said, log_format))
         sys.stdout.flush()
 
     async def bound() -> Sequence[Listener]:
@@ -160,7 +174,7 @@ def web(
             )
         )
     except* UnsafePage as group:
-        raise CommandError(sentence(str(group.exceptions[0])), None, False) from None
+        raise _refused(group.exceptions[0], log_format) from None
 
 
 async def _serve(
@@ -211,6 +225,37 @@ def page_files() -> dict[str, PageFile]:
             found[f"/{file.name}"] = PageFile(file.read_bytes(), content_type)
     found["/"] = found[f"/{INDEX}"]
     return found
+
+
+def _warn(text: str, log_format: str) -> None:
+    if log_format == JSON:
+        LOGGER.warning("%s", text)
+    else:
+        click.echo(f"Warning: {text}", err=True)
+
+
+def _refused(error: Exception, log_format: str) -> Exception:
+    """Return what ends the command when the page cannot be served. JSON has it logged."""
+    said = sentence(str(error))
+    if log_format != JSON:
+        return CommandError(said, None, False)
+    LOGGER.critical("%s", said)
+    return click.exceptions.Exit(1)
+
+
+def show_json() -> None:
+    """Write the log as JSON, and an error that ends the process, too."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLine())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    sys.excepthook = _log_end
+
+
+def _log_end(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Log the exception that ends the process: Python would print it in lines that are no JSON."""
+    LOGGER.critical("odradek web ends with an error", exc_info=(kind, error, traceback))
 
 
 async def _wait_signal() -> None:

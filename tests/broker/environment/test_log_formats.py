@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.environment.log_formats import EXCEPTION_MAX_CHARACTERS, JsonLine, TextLine
 from odradek.broker.environment.log_lines import LINES, SECONDS, LimitedHandler
 from odradek.broker.testing import run_broker, run_secured_broker
 from odradek.client import OdradekError
 from odradek.client.blocking import Admin
+from odradek.protocol.log_formats import EXCEPTION_MAX_CHARACTERS, JsonLine, TextLine
 from tests.broker.api.producing import until
 from tests.broker.raw import RawClient
 from tests.broker.test_hangup import Service

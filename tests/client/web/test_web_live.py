@@ -2,6 +2,7 @@
 
 import base64
 import http.client
+import json
 import shlex
 import signal
 import ssl
@@ -203,6 +204,39 @@ def test_a_file_of_passwords_that_everybody_may_read_has_a_warning(tmp_path: Pat
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert f"chmod 600 {passwords}" in process.stderr.readline()
+
+
+def test_the_log_is_one_json_object_a_line_where_that_is_wanted(tmp_path: Path) -> None:
+    passwords = tmp_path / "readers"
+    passwords.write_text("anna:secret\n")
+    passwords.chmod(0o644)
+    with run_broker() as broker:
+        command = [*COMMAND, "web", "--bootstrap", broker.address, "--listen", "127.0.0.1:0"]
+        options = ["--log-format", "json", "--password-file", str(passwords)]
+        with running(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            started = json.loads(process.stdout.readline())
+            assert LINK.search(started["message"])
+            assert f"chmod 600 {passwords}" in json.loads(process.stderr.readline())["message"]
+            broker.kill()
+            lost = json.loads(process.stderr.readline())
+            assert (lost["level"], lost["logger"].split(".")[:2]) == (
+                "WARNING",
+                ["odradek", "client"],
+            )
+            assert broker.address in lost["message"]
+
+
+def test_what_prevents_the_start_is_an_object_of_the_log_too() -> None:
+    command = [*COMMAND, "web", "--listen", "8080", "--log-format", "json"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1
+    found = json.loads(ran.stderr)
+    assert found["level"] == "CRITICAL"
+    assert found["message"].startswith("--listen is HOST:PORT")
 
 
 def test_a_broker_that_is_away_for_long_is_a_few_lines_of_log_and_not_one_for_each_look() -> None:

@@ -1,4 +1,4 @@
-"""The forms of a line of the broker's log: text for people, and one JSON object for a collector.
+"""The forms of a line of a log: text for people, and one JSON object for a collector. Pure.
 
 Both have the same message: one line, shortened, without control characters, as the names in it are
 whatever a client sends. In the text form a traceback stands below its line. In the JSON form it is
@@ -8,7 +8,7 @@ the field `exception`, and what a call gives in `extra` are fields of their own:
     level      INFO, WARNING, ERROR or CRITICAL
     logger     the module that logs, odradek.txn or odradek.authorizer
     message    the sentence of the text form
-    cause      what lines of the same cause share, whatever names they have (`log_lines.py`)
+    cause      what lines of the same cause share, whatever names they have
     repeats    the number of lines of the cause that this one stands for besides itself
     exception  the traceback, shortened at its beginning
 """
@@ -74,7 +74,7 @@ def formatter_of(log_format: str) -> logging.Formatter:
 
 
 def start_line(sentence: str, log_format: str) -> str:
-    """Return the line that a broker prints when it serves: a sentence, or an object with it."""
+    """Return the line that a process prints when it serves: a sentence, or an object with it."""
     if log_format != JSON:
         return sentence
     given = {
