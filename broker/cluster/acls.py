@@ -20,7 +20,7 @@ from odradek.broker.cluster.acl_keys import (
 from odradek.broker.cluster.guarded_write import guarded_write, unchanged_since
 from odradek.broker.cluster.image import ClusterImage
 from odradek.broker.cluster.metadata import ClusterMetadata
-from odradek.broker.cluster.unaware_brokers import check_all_know
+from odradek.broker.cluster.unaware_brokers import IGNORES_ACLS, check_all_know
 from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
 from odradek.broker.security.acls import AclEntry, AclFilter, ResourcePattern
@@ -56,7 +56,7 @@ class ClusterAcls:
 
     def check_all_know(self) -> None:
         """Raise KafkaError while a broker of the cluster would not enforce an entry."""
-        check_all_know(self.image.without_acls, "does not enforce ACLs")
+        check_all_know(self.image.without_acls, IGNORES_ACLS)
 
     async def create(self, bindings: Sequence[Binding]) -> None:
         """Add entries; one that is there stays. They count on return, on this broker.

@@ -18,7 +18,7 @@ from odradek.broker.cluster.quota_keys import (
     quota_key,
     read_values,
 )
-from odradek.broker.cluster.unaware_brokers import check_all_know
+from odradek.broker.cluster.unaware_brokers import IGNORES_QUOTAS, check_all_know
 from odradek.broker.config.live import LiveConfig
 from odradek.broker.environment.env import MetaStore, Unreadable, Versioned
 from odradek.broker.environment.turns import Turns
@@ -55,7 +55,7 @@ class ClientQuotas:
         refuses.
         """
         if any(value is not None for kinds in changes.values() for value in kinds.values()):
-            check_all_know(self._metadata.image.without_quotas, "does not enforce quotas")
+            check_all_know(self._metadata.image.without_quotas, IGNORES_QUOTAS)
         turns = Turns()
         with self._metadata.shielded():
             while True:

@@ -27,6 +27,7 @@ from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.reassignment import completions
 from odradek.broker.cluster.session import Session
 from odradek.broker.cluster.store import CONTROLLER, in_steps, leader_of, pack, write_of_partitions
+from odradek.broker.cluster.unaware_brokers import UnawareWatch
 from odradek.broker.environment.env import Compare, LeaseExpired, MetaStore
 from odradek.broker.storage.reserve import DISK_FULL
 from odradek.broker.values.topic_partition import TopicPartition
@@ -62,11 +63,13 @@ class Controller:
         """The last image that needed no election and ended no move."""
         self._in_place: ClusterImage | None = None
         """The last image in which no preferred leader could have its place back."""
+        self._unaware = UnawareWatch()
 
     async def run(self) -> None:
         """Stand for the office, and hold it while elected. Never returns."""
         while True:
             image = self._metadata.image
+            self._unaware.look(image)
             try:
                 await self.step(image)
             except (KafkaError, LeaseExpired) as error:

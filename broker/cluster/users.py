@@ -14,7 +14,7 @@ import trio
 
 from odradek.broker.cluster.guarded_write import ABSENT, guarded_write, unchanged_since
 from odradek.broker.cluster.metadata import RETRY_SECONDS, ClusterMetadata
-from odradek.broker.cluster.unaware_brokers import check_all_know
+from odradek.broker.cluster.unaware_brokers import IGNORES_USERS, check_all_know
 from odradek.broker.cluster.user_keys import (
     CLUSTER_SECRET,
     SECRET_BYTES,
@@ -100,7 +100,7 @@ class ClusterUsers:
         Changes are written in parts. If there would be too many users, or the store refuses, the
         users of that part, and of those behind it, have the error.
         """
-        check_all_know(self._metadata.image.without_users, "does not know users")
+        check_all_know(self._metadata.image.without_users, IGNORES_USERS)
         errors: dict[str, KafkaError] = {}
         with self._metadata.shielded():
             left = list(changes)

@@ -145,3 +145,17 @@ def test_a_version_that_does_not_know_a_raised_format_is_refused_in_words(tmp_pa
         cluster.start(first)
         cluster.wait_until_whole()
         assert odradek(cluster, "consume", TOPIC, "--from-beginning").split() == writer.acknowledged
+
+
+def test_an_earlier_version_that_comes_back_is_named_where_it_would_enforce_nothing(
+    earlier: Path, tmp_path: Path
+) -> None:
+    with running(tmp_path) as cluster:
+        cluster.wait_until_whole()
+        odradek(cluster, "quota", "set", "producer_byte_rate=1MiB", "--default-client-id")
+        first, *others = cluster.brokers
+        exchange(cluster, first, earlier)
+        for other in others:
+            assert "broker 1 is of a version that does not enforce quotas" in output_of(
+                cluster, other
+            )
