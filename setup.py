@@ -3,7 +3,7 @@
 Each build begins with an empty `build/lib`: setuptools packs everything that it finds there, also
 the modules of an earlier build that the project does not have any more.
 
-Three small modules are written in C. They are optional: without a C compiler, or where it refuses
+Four small modules are written in C. They are optional: without a C compiler, or where it refuses
 them, the package is built without them, and `odradek --version` says so. Such a wheel is one for
 every platform.
 """
@@ -47,6 +47,12 @@ setup(
         Extension("odradek.protocol._bytes", ["protocol/_bytes.c"], **OPTIONAL),
         Extension(
             "odradek.broker.environment._sockets", ["broker/environment/_sockets.c"], **OPTIONAL
+        ),
+        Extension(
+            "odradek.broker.environment._yields",
+            ["broker/environment/_yields.c"],
+            extra_link_args=["-lrt"],
+            **OPTIONAL,
         ),
         Extension(
             "odradek.broker.storage._fsyncs",

@@ -88,10 +88,13 @@ def _imported(module: str, attribute: str) -> click.Command:
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        from odradek.broker.environment import compiled, ready_sockets
+        from odradek.broker.environment import compiled, giving_way, ready_sockets
         from odradek.broker.storage import fsyncs
 
-        found = compiled.steps_in_c(), ready_sockets.receive_in_c(), fsyncs.is_possible()
+        found = (
+            *(compiled.steps_in_c(), ready_sockets.receive_in_c()),
+            *(fsyncs.is_possible(), giving_way.yields()),
+        )
         parts = "compiled" if all(found) else "in Python"
         click.echo(f"odradek, version {__version__} ({_commit()}hot parts {parts})")
         context.exit()

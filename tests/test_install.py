@@ -9,7 +9,12 @@ from typing import Final
 import pytest
 
 SCRIPT: Final = Path(__file__).parents[1] / "scripts" / "install"
-PARTS: Final = ("protocol/_bytes", "broker/environment/_sockets", "broker/storage/_fsyncs")
+PARTS: Final = (
+    "protocol/_bytes",
+    "broker/environment/_sockets",
+    "broker/environment/_yields",
+    "broker/storage/_fsyncs",
+)
 PYTHON: Final = """#!/usr/bin/env bash
 echo "$*" >> asked
 [ "$*" = "${*#*--editable}" ] || touch PARTS

@@ -1,7 +1,7 @@
 """The parts that are compiled, where the package was built with a C compiler.
 
-Of these, the steps of `plain_produce.py` are chosen here, `ready_sockets.py` receives, and
-`fsyncs.py` has the threads of fsyncs.
+Of these, the steps of `plain_produce.py` are chosen here, `ready_sockets.py` receives, `fsyncs.py`
+has the threads of fsyncs, and in `giving_way.py` a thread yields its processor.
 
 The functions in Python are the reference, and serve where there is no compiler, on other processors
 than x86-64, and in simulations. `odradek --version` says which of the two a broker uses.

@@ -16,13 +16,14 @@ All of these threads give way to the loop, and to clients on the same machine (`
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 import trio
 
 from odradek.broker.environment.address_queue import AddressQueue, NoPlace
 from odradek.broker.environment.env import HandshakeFailed
-from odradek.broker.environment.giving_way import give_way
+from odradek.broker.environment.giving_way import call_yielding, give_way
 from odradek.broker.environment.threads import Threads
 
 FIRST_STEPS_AT_ONCE: Final = 2
@@ -75,6 +76,6 @@ class HandshakeThreads:
 
     async def _in_thread(self, step: Callable[[], bool]) -> bool:
         try:
-            return await self._threads.run(step)
+            return await self._threads.run(partial(call_yielding, step))
         except BlockingIOError as error:  # no step raises it: it works in memory
             raise HandshakeFailed(f"its TLS handshake has no thread ({error})") from error

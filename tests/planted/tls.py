@@ -96,6 +96,16 @@ TLS_BUGS: Final = (
         ),
     ),
     Planted(
+        bug="a thread that signs has the processor until it is taken away",
+        where="HandshakeThreads._in_thread",
+        old="partial(call_yielding, step)",
+        new="step",
+        tests=(
+            "tests/broker/environment/test_giving_way.py::"
+            "test_a_step_of_a_strangers_handshake_yields_and_one_of_ours_does_not",
+        ),
+    ),
+    Planted(
         bug="a keystore that is replaced counts after a signal only",
         where="ListenerTls._follow_files",
         old="if marks == before != self._marks:",

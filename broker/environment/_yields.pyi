@@ -1,0 +1,6 @@
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+def call(function: Callable[[], T], microseconds: int, /) -> T: ...
