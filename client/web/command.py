@@ -39,6 +39,7 @@ from odradek.client.web.entrance import (
     check_safe,
     listen,
     port_of,
+    proxy_of,
     tls_of,
     visitors_of,
 )
@@ -100,6 +101,19 @@ STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     help="Show the page only to those who know a password: lines NAME:PASSWORD.",
 )
 @click.option(
+    "--proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="The address, or the network, of a reverse proxy that serves the page by https. Other "
+    "machines reach the page only through it. Repeatable.",
+)
+@click.option(
+    "--user-header",
+    metavar="HEADER",
+    help="The header in which the proxy says who the visitor is; then no password is needed.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([TEXT, JSON]),
     default=TEXT,
@@ -116,6 +130,8 @@ def web(
     tls_certificate: Path | None,
     tls_key: Path | None,
     password_file: Path | None,
+    proxies: tuple[str, ...],
+    user_header: str | None,
     log_format: str,
     until_stdin_ends: bool,
     inherited_socket: int | None,
@@ -126,7 +142,7 @@ def web(
 
     It is a client of its own, which changes nothing. With access control it
     shows what its user may describe. Beyond this machine it is served only with
-    TLS and passwords.
+    TLS and passwords, or through a proxy that has both.
     """
     if log_format == JSON:
         show_json()
@@ -135,8 +151,10 @@ def web(
     try:
         host, port = address_of(listen_on)
         tls = tls_of(tls_certificate, tls_key)
-        visitors = visitors_of(host, names, password_file)
-        check_safe(host, has_tls=tls is not None, has_passwords=bool(visitors.passwords))
+        proxy = proxy_of(proxies, user_header)
+        visitors = visitors_of(host, names, password_file, proxy)
+        has_passwords = bool(visitors.passwords)
+        check_safe(host, has_tls=tls is not None, has_passwords=has_passwords, proxy=proxy)
     except UnsafePage as error:
         raise _refused(error, log_format) from None
     for secret in (password_file, tls_key):

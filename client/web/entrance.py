@@ -1,6 +1,7 @@
 """The address of the page, and the conditions for visitors from other machines."""
 
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -9,9 +10,17 @@ from typing import Final
 
 import trio
 
-from odradek.client.web.guard import LOCAL_NAMES, Visitors, host_of, passwords_of
+from odradek.client.web.guard import (
+    LOCAL_NAMES,
+    Proxy,
+    Visitors,
+    host_of,
+    is_of_this_machine,
+    passwords_of,
+)
 
 DEFAULT_PORT: Final = 8080
+HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]+")
 WILDCARDS: Final = ("0.0.0.0", "[::]")
 
 Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
@@ -31,29 +40,45 @@ def address_of(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def is_of_this_machine(host: str) -> bool:
-    """Return True if only programs of this machine reach the host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def check_safe(host: str, *, has_tls: bool, has_passwords: bool) -> None:
+def check_safe(
+    host: str, *, has_tls: bool, has_passwords: bool, proxy: Proxy | None = None
+) -> None:
     """Raise `UnsafePage` if other machines would reach a page without TLS and passwords."""
+    has_tls = has_tls or proxy is not None
+    has_passwords = has_passwords or (proxy is not None and proxy.user_header is not None)
     if is_of_this_machine(host) or (has_tls and has_passwords):
         return
     lacking = [] if has_tls else ["--tls-certificate and --tls-key"]
-    lacking += [] if has_passwords else ["--password-file"]
+    if not has_passwords:
+        lacking.append("--password-file" if proxy is None else "--password-file or --user-header")
     raise UnsafePage(
         f"other machines reach {host}, and the page shows names, addresses and rights: give "
         f"{' and '.join(lacking)}, or listen on 127.0.0.1"
     )
 
 
-def visitors_of(host: str, names: Sequence[str], password_file: Path | None) -> Visitors:
+def proxy_of(addresses: Sequence[str], user_header: str | None) -> Proxy | None:
+    """Return the proxy before the page; None without. Raises `UnsafePage`."""
+    if not addresses:
+        if user_header is not None:
+            raise UnsafePage("--user-header needs --proxy: anybody else could send the header")
+        return None
+    if user_header is not None and HEADER_NAME.fullmatch(user_header) is None:
+        raise UnsafePage(
+            f"--user-header is the name of a header, as in X-Forwarded-User, not {user_header!r}"
+        )
+    try:
+        networks = tuple(map(ipaddress.ip_network, addresses))
+    except ValueError as error:
+        raise UnsafePage(
+            f"--proxy is an address or a network, as in 10.1.0.0/16: {error}"
+        ) from None
+    return Proxy(networks, None if user_header is None else user_header.lower())
+
+
+def visitors_of(
+    host: str, names: Sequence[str], password_file: Path | None, proxy: Proxy | None = None
+) -> Visitors:
     """Return who may see the page. The first name is for its link. Raises `UnsafePage`."""
     for name in names:
         if not name or host_of(name) != name.lower():
@@ -61,7 +86,7 @@ def visitors_of(host: str, names: Sequence[str], password_file: Path | None) -> 
     own = () if host in WILDCARDS else (host,)
     every = tuple(dict.fromkeys((*own, *names, *LOCAL_NAMES)))
     if password_file is None:
-        return Visitors(every)
+        return Visitors(every, proxy=proxy)
     try:
         passwords = passwords_of(password_file.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
@@ -70,7 +95,7 @@ def visitors_of(host: str, names: Sequence[str], password_file: Path | None) -> 
         raise UnsafePage(f"{password_file} cannot be used: {error.strerror}") from None
     except ValueError as error:
         raise UnsafePage(f"{password_file} cannot be used: {error}") from None
-    return Visitors(every, passwords)
+    return Visitors(every, passwords, proxy)
 
 
 def tls_of(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
@@ -122,3 +147,14 @@ def port_of(listener: Listener) -> int:
     assert isinstance(inner, trio.SocketListener), inner
     port: int = inner.socket.getsockname()[1]
     return port
+
+
+def peer_of(stream: trio.abc.Stream) -> str:
+    """Return the address of the other end of a connection; "" if it has gone."""
+    inner = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+    if not isinstance(inner, trio.SocketStream):
+        return ""
+    try:
+        return str(inner.socket.getpeername()[0])
+    except OSError:
+        return ""

@@ -10,6 +10,7 @@ without reading the answers, and so take places of streams and questions: that i
 import base64
 import binascii
 import hmac
+import ipaddress
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -36,6 +37,20 @@ NO_PASSWORDS: Final[Mapping[str, str]] = MappingProxyType({})
 CHALLENGE: Final = ("www-authenticate", 'Basic realm="odradek", charset="UTF-8"')
 
 
+class Proxy(NamedTuple):
+    """A reverse proxy that serves the page by TLS, and may know its visitors."""
+
+    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+    """The addresses that it asks from."""
+    user_header: str | None = None
+    """The header, in lower case, in which it says who the visitor is; None: it does not know."""
+
+    def has(self, address: str) -> bool:
+        """Return True if a connection from the address is one of the proxy."""
+        found = plain_address(address)
+        return found is not None and any(found in network for network in self.networks)
+
+
 class Visitors(NamedTuple):
     """The visitors that the page is shown to."""
 
@@ -43,6 +58,25 @@ class Visitors(NamedTuple):
     """The names that a header Host may have."""
     passwords: Mapping[str, str] = NO_PASSWORDS
     """Without one, nobody is asked."""
+    proxy: Proxy | None = None
+    """With one, other machines reach the page only through it."""
+
+
+def plain_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an address, that of IPv4 also if a socket of IPv6 has it; None if it is none."""
+    try:
+        found = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Return True if only programs of this machine reach the host."""
+    if host == "localhost":
+        return True
+    found = plain_address(host.strip("[]"))
+    return found is not None and found.is_loopback
 
 
 def host_of(authority: str) -> str:

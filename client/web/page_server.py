@@ -18,12 +18,15 @@ from odradek.client.cli.common import sentence
 from odradek.client.cluster.nursery import ClientNursery
 from odradek.client.config import system_wall_ms
 from odradek.client.web.board import Board
+from odradek.client.web.entrance import peer_of
 from odradek.client.web.guard import (
     CHALLENGE,
     HEADERS,
+    Proxy,
     Visitors,
     is_asked_by_another_page,
     is_named,
+    is_of_this_machine,
     is_permitted,
 )
 
@@ -52,6 +55,8 @@ WRONG_PASSWORD_SECONDS: Final = 1.0
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
+UNBUFFERED: Final = ("x-accel-buffering", "no")
+"""Without it nginx keeps a stream back until it has some kilobytes of it."""
 FULL: Final = b"retry: 5000\nevent: full\ndata:\n\n"
 """The stream of a window too many. Its browser asks again after five seconds."""
 
@@ -118,6 +123,7 @@ class PageServer:
     async def _answer_all(self, stream: trio.abc.Stream) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_MAX_BYTES)
         patience_s = REQUEST_SECONDS
+        peer = peer_of(stream)
         while True:
             try:
                 request = await _next_request(stream, http, patience_s)
@@ -129,7 +135,7 @@ class PageServer:
                 return
             if request is None:
                 return
-            refusal_or_none = await self._refusal(request)
+            refusal_or_none = await self._refusal(request, peer)
             path = request.target.partition(b"?")[0].decode("ascii", "replace")
             if refusal_or_none is None and path == "/events" and request.method == b"GET":
                 await self._stream(stream, http, request)
@@ -141,8 +147,13 @@ class PageServer:
             http.start_next_cycle()
             patience_s = IDLE_SECONDS
 
-    async def _refusal(self, request: h11.Request) -> _Answer | None:
+    async def _refusal(self, request: h11.Request, peer: str) -> _Answer | None:
         """Return the answer to a request that is refused whatever it asks for; None otherwise."""
+        proxy = self._visitors.proxy
+        if proxy is not None:
+            refusal = _refusal_of_proxy(proxy, request, peer)
+            if refusal is not None:
+                return refusal
         host = _header(request, b"host")
         if not is_named(host, self._visitors.names):
             known = ", ".join(self._visitors.names)
@@ -187,7 +198,7 @@ class PageServer:
         try:
             async with ClientNursery() as nursery:
                 nursery.start_soon(_cancel_at_end, stream, nursery)
-                headers = [("content-type", STREAM), *HEADERS]
+                headers = [("content-type", STREAM), UNBUFFERED, *HEADERS]
                 response = http.send(h11.Response(status_code=200, headers=headers))
                 await _send_in_time(stream, response or b"")
                 await self._send_changes(stream, http, self._last_seen(request))
@@ -238,6 +249,24 @@ class PageServer:
             text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
             texts[seen] = f"{text[1:]}\n\n".encode()
         return texts[seen]
+
+
+def _refusal_of_proxy(proxy: Proxy, request: h11.Request, peer: str) -> _Answer | None:
+    """Return the answer to who is not the proxy, or to a proxy that does not say what it must."""
+    if not proxy.has(peer):
+        if is_of_this_machine(peer):
+            return None
+        return _Answer(b"only the proxy of this page is answered\n", status=403)
+    if _header(request, b"x-forwarded-proto") != "https":
+        return _Answer(
+            b"This page is shown by https only: the proxy says so by X-Forwarded-Proto: https.\n",
+            status=403,
+        )
+    wanted = proxy.user_header
+    if wanted is not None and not _header(request, wanted.encode()):
+        said = f"The proxy does not say who asks: it has sent no {wanted}.\n"
+        return _Answer(said.encode(), status=403)
+    return None
 
 
 async def _drain(stream: trio.abc.Stream) -> None:

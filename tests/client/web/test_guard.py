@@ -10,11 +10,11 @@ from odradek.client.web.entrance import (
     UnsafePage,
     address_of,
     check_safe,
-    is_of_this_machine,
+    proxy_of,
     tls_of,
     visitors_of,
 )
-from odradek.client.web.guard import is_named, is_permitted, passwords_of
+from odradek.client.web.guard import is_named, is_of_this_machine, is_permitted, passwords_of
 from tests.certificates import Authority
 
 NAMES = ("127.0.0.1", "localhost", "[::1]", "odradek.internal")
@@ -88,6 +88,48 @@ def test_beyond_this_machine_the_page_needs_both(
     check_safe(host, has_tls=True, has_passwords=True)
     with pytest.raises(UnsafePage, match=rf"give {lacking}, or listen on 127\.0\.0\.1"):
         check_safe(host, has_tls=has_tls, has_passwords=has_passwords)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_proxy"),
+    [
+        ("10.1.2.3", True),
+        ("::ffff:10.1.2.3", True),
+        ("fd00::7", True),
+        ("10.2.0.1", False),
+        ("fd00::8", False),
+        ("", False),
+    ],
+)
+def test_a_proxy_is_known_by_its_address(address: str, is_proxy: bool) -> None:
+    proxy = proxy_of(["10.1.0.0/16", "fd00::7"], None)
+    assert proxy is not None
+    assert proxy.has(address) is is_proxy
+
+
+def test_a_proxy_stands_for_tls_and_for_passwords_only_if_it_names_its_visitors() -> None:
+    named = proxy_of(["10.1.2.3"], "X-Forwarded-User")
+    check_safe("0.0.0.0", has_tls=False, has_passwords=False, proxy=named)
+    nameless = proxy_of(["10.1.2.3"], None)
+    check_safe("0.0.0.0", has_tls=False, has_passwords=True, proxy=nameless)
+    with pytest.raises(UnsafePage, match="give --password-file or --user-header, or listen"):
+        check_safe("0.0.0.0", has_tls=False, has_passwords=False, proxy=nameless)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "header", "said"),
+    [
+        ([], "X-Forwarded-User", "--user-header needs --proxy"),
+        (["proxy.internal"], None, "--proxy is an address or a network"),
+        (["10.1.2.3/16"], None, "has host bits set"),
+        (["10.1.2.3"], "X User", "--user-header is the name of a header"),
+    ],
+)
+def test_a_proxy_that_cannot_be_known_is_refused(
+    addresses: list[str], header: str | None, said: str
+) -> None:
+    with pytest.raises(UnsafePage, match=said):
+        proxy_of(addresses, header)
 
 
 @pytest.mark.parametrize("text", ["8080", ":8080", "localhost:", "localhost:99999", "::1:8080"])

@@ -16,7 +16,7 @@ import trio.testing
 
 from odradek.client.web import page_server
 from odradek.client.web.board import Board, RowChanges
-from odradek.client.web.entrance import listen, port_of, tls_of
+from odradek.client.web.entrance import listen, port_of, proxy_of, tls_of
 from odradek.client.web.guard import HEADERS, Visitors
 from odradek.client.web.page_server import (
     CONNECTIONS_MAX,
@@ -372,3 +372,45 @@ async def test_a_bug_in_an_answer_ends_that_connection_only(
         await served.ask(get("/events"))
         assert "a request could not be answered" in caplog.text
         assert (await served.ask(get("/"))).endswith(b"the page")
+
+
+HTTPS = "X-Forwarded-Proto: https"
+
+
+@pytest.mark.parametrize(
+    ("network", "headers", "status"),
+    [
+        ("127.0.0.1", (HTTPS, "Remote-User: anna"), 200),
+        ("127.0.0.1", ("Remote-User: anna",), 403),
+        ("127.0.0.1", ("X-Forwarded-Proto: http", "Remote-User: anna"), 403),
+        ("127.0.0.1", ("X-Forwarded-Proto: http", HTTPS, "Remote-User: anna"), 403),
+        ("127.0.0.1", (HTTPS,), 403),
+        ("127.0.0.1", (HTTPS, "Remote-User: "), 403),
+        ("10.1.0.0/16", (), 200),  # this machine, and not the proxy: as without one
+    ],
+)
+async def test_a_proxy_must_say_that_it_is_asked_by_https_and_by_whom(
+    network: str, headers: tuple[str, ...], status: int
+) -> None:
+    visitors = Visitors(("localhost",), proxy=proxy_of([network], "Remote-User"))
+    async with serving(visitors) as served:
+        answer = await served.ask(get("/", *headers))
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+
+
+async def test_behind_a_proxy_another_machine_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_server, "peer_of", lambda stream: "192.0.2.1")
+    visitors = Visitors(("localhost",), proxy=proxy_of(["10.1.0.0/16"], "Remote-User"))
+    async with serving(visitors) as served:
+        answer = await served.ask(get("/", HTTPS, "Remote-User: anna"))
+        assert answer.startswith(b"HTTP/1.1 403 "), answer
+        assert b"only the proxy of this page is answered" in answer
+
+
+async def test_the_host_that_a_proxy_passes_on_must_be_a_named_one_whatever_else_it_says() -> None:
+    visitors = Visitors(("localhost",), proxy=proxy_of(["127.0.0.1"], None))
+    async with serving(visitors) as served:
+        request = get("/", HTTPS, "X-Forwarded-Host: localhost", host="evil.example")
+        assert (await served.ask(request)).startswith(b"HTTP/1.1 421 ")

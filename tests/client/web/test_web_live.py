@@ -187,6 +187,23 @@ def test_with_tls_and_a_password_the_page_is_served_to_those_who_know_it(tmp_pat
             urllib.request.urlopen(plain, timeout=60)
 
 
+def test_behind_a_proxy_that_names_its_visitors_no_certificate_and_no_password_is_needed() -> None:
+    options = ["--listen", "0.0.0.0:0", "--name", "odradek.example.org"]
+    options += ["--proxy", "127.0.0.1", "--user-header", "X-Forwarded-User"]
+    with run_broker() as broker, served_page(broker.address, *options) as page:
+        assert page.link.startswith("http://odradek.example.org:")
+        link = page.link.replace("odradek.example.org", "127.0.0.1")
+        headers = {"Host": "odradek.example.org", "X-Forwarded-Proto": "https"}
+        nameless = urllib.request.Request(f"{link}events", headers=headers)
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(nameless, timeout=60)
+        headers["X-Forwarded-User"] = "anna"
+        request = urllib.request.Request(f"{link}events", headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.headers["X-Accel-Buffering"] == "no"
+            assert answer.readline() == b"retry: 1000\n"
+
+
 def status_of(request: urllib.request.Request, context: ssl.SSLContext) -> int:
     try:
         with urllib.request.urlopen(request, timeout=60, context=context) as answer:
