@@ -83,6 +83,15 @@ def end_command(pin: Pin, bootstrap: str) -> str | None:
     return shlex.join(["odradek", "txn", "abort", *_where(bootstrap), "--", pin.transactional_id])
 
 
+def describe_command(pin: Pin, bootstrap: str) -> str | None:
+    """Return the command that shows what a transaction does; None if its id is not shown."""
+    if pin.transactional_id is None:
+        return None
+    return shlex.join(
+        ["odradek", "txn", "describe", *_where(bootstrap), "--", pin.transactional_id]
+    )
+
+
 def abort_marker_command(partition: TopicPartition, start_offset: int, bootstrap: str) -> str:
     """Return the command that ends a hanging transaction in one partition."""
     topic, number = partition

@@ -9,7 +9,7 @@ from odradek.client.administration.descriptions import (
     Pin,
     TransactionDescription,
 )
-from odradek.client.administration.pin_words import end_command
+from odradek.client.administration.pin_words import describe_command, end_command
 from odradek.client.cli.txn_events import Listed, Snapshot, open_places
 from odradek.client.config import system_wall_ms
 from odradek.client.errors import OdradekError, Refused, Retriable
@@ -216,6 +216,7 @@ class PinSource(PageSource):
             "deadline_ms": since_ms + (pin.timeout_ms or 0) if is_limited else None,
             "is_hanging": pin.is_hanging,
             "command": end_command(pin, self._bootstrap),
+            "describe": describe_command(pin, self._bootstrap),
         }
 
 

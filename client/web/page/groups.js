@@ -114,7 +114,7 @@ export function groups() {
       rows.sort((a, b) => Math.sign(lagOf(b)) - Math.sign(lagOf(a)) || (a[1].name < b[1].name ? -1 : 1));
       sync(list, rows, (row) => row[0], () => makeGroup(toggle), (item, row) => updateGroup(item, row, samples.get(row[0]) ?? [], now));
       const events = [...section("group_event")].reverse().slice(0, EVENTS_SHOWN);
-      setText(quiet, events.length ? "" : "None since this page looks.");
+      setText(quiet, events.length ? "" : "No rebalance has been seen in the last hour.");
       sync(
         news,
         events,

@@ -65,12 +65,14 @@ function updateBlock(block, rows, most, now) {
   const who = row.name ?? `producer id ${row.producer_id}, epoch ${row.producer_epoch}`;
   setText(block.querySelector("strong"), who);
   setText(block.querySelector(".pin-client"), row.client ? ` ${row.client}` : "");
-  const since = row.since_ms === null ? "" : `, open for ${span(now - row.since_ms)} since ${clock(row.since_ms)}`;
+  const since = row.since_ms === null ? "" : `, open for ${span(now - row.since_ms)} since ${clock(row.since_ms, now)}`;
   setText(block.querySelector(".pin-fate"), `${counted(total, "record")} ${verb}${since}; ${fate(row, now)}`);
   const command = block.querySelector(".pin-command");
-  command.hidden = row.command === null;
-  setText(command.querySelector("span"), row.is_hanging ? "ends it in this partition: " : "ends it: ");
-  setText(command.querySelector("code"), row.command ?? "");
+  const given = row.command ?? row.describe ?? null;
+  command.hidden = given === null;
+  const ends = row.is_hanging ? "ends it in this partition: " : "ends it: ";
+  setText(command.querySelector("span"), row.command === null ? "shows what it waits for: " : ends);
+  setText(command.querySelector("code"), given ?? "");
   block.classList.toggle("hanging", row.is_hanging);
   const shown = rows.slice(0, BARS_MAX);
   sync(

@@ -45,7 +45,7 @@ function spanTitle(row, now) {
   const long = span((row.ended_ms ?? now) - row.began_ms);
   const how = row.how ?? row.state;
   const where = row.partition_count ? ` in ${counted(row.partition_count, "partition")}` : "";
-  return `${many}${how}${where}, ${clock(row.began_ms)} for ${long}`;
+  return `${many}${how}${where}, ${clock(row.began_ms, now)} for ${long}`;
 }
 
 // A pixel more at the end: a transaction of a millisecond is seen, too.
@@ -101,7 +101,7 @@ function facts(lane, now) {
     found.push(["state", row.state + (row.pending_state ? `, ${row.pending_state} is being written` : "")]);
     if (row.client) found.push(["client", row.client]);
     found.push(["producer", `id ${row.producer_id}, epoch ${row.producer_epoch}; coordinated by broker ${row.coordinator}`]);
-    if (row.is_open) found.push(["open for", `${span(now - row.started_ms)} since ${clock(row.started_ms)}; ${fate(row, now)}`]);
+    if (row.is_open) found.push(["open for", `${span(now - row.started_ms)} since ${clock(row.started_ms, now)}; ${fate(row, now)}`]);
     if (row.fence_cause) found.push(["last new epoch", `${row.fence_cause}${row.fence_ms ? `, ${span(now - row.fence_ms)} ago` : ""}`]);
     if (row.group) found.push(["transaction group", row.group]);
   }

@@ -251,6 +251,58 @@ def test_a_thousand_open_transactions_can_be_looked_through(
         opened.wait_text(".figures", "10,000 partitions of 100 topics · 3 not in sync")
 
 
+def test_a_decided_transaction_has_the_command_that_shows_what_it_waits_for(
+    browser: "Browser", crowd: FullPage
+) -> None:
+    command = "odradek txn describe -- task-0999"
+    with window(browser) as opened:
+        opened.show(crowd.link)
+        opened.page.evaluate(
+            """async (describe) => {
+                const { section } = await import("/rows.js");
+                const row = section("pin").get("t-999");
+                Object.assign(row, { state: "PrepareCommit", command: null, describe });
+            }""",
+            command,
+        )
+        said = opened.wait_text(".pin", command)
+        assert "it is decided: its commit marker is to be written" in said
+        assert f"shows what it waits for: {command}" in " ".join(said.split())
+
+
+def test_a_part_of_the_page_that_is_old_is_named_while_the_rest_is_live(
+    browser: "Browser", crowd: FullPage
+) -> None:
+    with window(browser) as opened:
+        opened.show(crowd.link)
+        opened.page.evaluate(
+            """async () => {
+                const { section } = await import("/rows.js");
+                const sentence = "Broker 2 does not answer.";
+                const since_ms = Date.now();
+                section("status").set("groups", { is_well: false, since_ms, sentence });
+            }"""
+        )
+        said = opened.wait_text("#state.trouble", "groups as of")
+        assert said.endswith("the rest is live. Broker 2 does not answer.")
+
+
+def test_times_of_other_days_have_their_date_and_the_page_says_in_which_zone_they_are(
+    browser: "Browser", crowd: FullPage
+) -> None:
+    with window(browser, timezone_id="Asia/Kolkata") as opened:
+        opened.show(crowd.link)
+        opened.wait_text("footer", "Times of day are UTC+5:30.")
+        said = opened.page.evaluate(
+            """async () => {
+                const { clock } = await import("/words.js");
+                const at = Date.UTC(2026, 10, 28, 0, 30);
+                return [clock(at, at + 3_600_000), clock(at, at + 86_400_000)];
+            }"""
+        )
+        assert said == ["06:00:00", "28 Nov 06:00:00"]
+
+
 def test_hold_stops_the_time(browser: "Browser", crowd: FullPage) -> None:
     with window(browser) as opened:
         opened.show(crowd.link)

@@ -51,6 +51,7 @@ def test_a_producer_that_stalls_is_named_with_what_it_keeps_waiting_and_what_end
         assert (pin["last_stable_offset"], pin["high_watermark"]) == (0, 1)
         assert pin["deadline_ms"] == pin["since_ms"] + 60_000
         assert pin["command"] == f"odradek txn abort --bootstrap {broker.address} -- teller"
+        assert pin["describe"] == f"odradek txn describe --bootstrap {broker.address} -- teller"
         span = page.rows_until(
             lambda rows: [
                 row
