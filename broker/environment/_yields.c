@@ -3,8 +3,9 @@
 //     call(function, microseconds) -> what the function returns
 //
 // Linux looks who may run when a thread wakes, and then at its next tick, up to 4 ms later. So a timer sends the thread a
-// signal each time, whose handler yields. While the thread has the interpreter's lock it does not: others wait for that.
-// Without a timer, or a free signal, the function is called as it is.
+// signal, whose handler yields and starts the timer again: so each turn of the thread is as long, however long it waits for
+// one. While the thread has the interpreter's lock it does not yield: others wait for that. Without a timer, or a free
+// signal, the function is called as it is.
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -24,12 +25,17 @@
 extern int PyGILState_Check(void);
 
 static int chosen = 0;  // the signal; 0 before the first call, -1 if none is free
+static _Thread_local timer_t timer;
+static _Thread_local struct itimerspec turn;
+static _Thread_local volatile bool has_timer;
 
 static void yield(int number) {
     (void)number;
     int before = errno;
     if (!PyGILState_Check())
         sched_yield();
+    if (has_timer)  // a signal may come late
+        timer_settime(timer, 0, &turn, NULL);
     errno = before;
 }
 
@@ -45,30 +51,37 @@ static void choose(void) {
     }
 }
 
-static bool start_timer(long microseconds, timer_t *timer) {
+static void start_timer(long microseconds) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = chosen};
-    struct timespec each = {microseconds / 1000000, microseconds % 1000000 * 1000};
-    struct itimerspec times = {each, each};
     event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
-    if (timer_create(CLOCK_MONOTONIC, &event, timer) < 0)
-        return false;
-    timer_settime(*timer, 0, &times, NULL);
-    return true;
+    if (timer_create(CLOCK_MONOTONIC, &event, &timer) < 0)
+        return;
+    turn.it_value = (struct timespec){microseconds / 1000000, microseconds % 1000000 * 1000};
+    has_timer = true;
+    timer_settime(timer, 0, &turn, NULL);
+}
+
+static void end_timer(void) {
+    if (has_timer) {
+        has_timer = false;
+        timer_delete(timer);
+    }
 }
 
 static PyObject *call(PyObject *module, PyObject *arguments) {
     (void)module;
     PyObject *function;
     long microseconds;
-    timer_t timer;
     if (!PyArg_ParseTuple(arguments, "Ol", &function, &microseconds))
         return NULL;
     if (chosen == 0)
         choose();
-    bool has_timer = chosen > 0 && start_timer(microseconds, &timer);
+    bool is_first = chosen > 0 && !has_timer;  // a call within a call has the timer of that one
+    if (is_first)
+        start_timer(microseconds);
     PyObject *result = PyObject_CallNoArgs(function);
-    if (has_timer)
-        timer_delete(timer);
+    if (is_first)
+        end_timer();
     return result;
 }
 

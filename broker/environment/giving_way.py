@@ -5,7 +5,7 @@ to wait: a Linux that is fair lets each thread have its slice of some millisecon
 handshakes asks for three things. None of them needs a right, and each is left out where the system
 does not know it.
 
-- A nice value: while others want the processor, it gets a third of what they get. It gets that:
+- A nice value: while others want the processor, it gets a tenth of what they get. It gets that:
   with SCHED_IDLE a busy processor would let no client in.
 - SCHED_BATCH: when it wakes, it takes the processor from nobody.
 - It yields each quarter of a millisecond (`_yields.c`, where the package was built with a C
@@ -33,7 +33,7 @@ except ImportError:
 
 T = TypeVar("T")
 
-NICER: Final = 5
+NICER: Final = 10
 """How much nicer it is than the thread that started it."""
 NICEST: Final = 19
 SLICE_NS: Final = 100_000

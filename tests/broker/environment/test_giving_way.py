@@ -171,6 +171,7 @@ def test_a_call_that_yields_returns_and_raises_what_the_function_does() -> None:
 @lists_timers
 def test_a_call_that_has_ended_leaves_no_timer() -> None:
     assert call_yielding(TIMERS.read_text) != ""
+    assert call_yielding(lambda: call_yielding(work) and TIMERS.read_text()) != ""
     with pytest.raises(ZeroDivisionError):
         call_yielding(lambda: 1 // 0)
     assert TIMERS.read_text() == ""
