@@ -94,6 +94,9 @@ class Allowance:
     both.
     """
 
+    software = ("", "")
+    """The name and the version of the client's software, as it has said, for the metrics."""
+
     def reading(self, max_bytes: int, least_bytes: int = 0) -> AbstractAsyncContextManager[int]:
         """Hold room inside for an answer of at most `max_bytes`; enter with how many it may have.
 

@@ -39,6 +39,8 @@ from odradek.protocol.apis.versions import (
 from odradek.protocol.errors import ErrorCode
 
 SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+SOFTWARE_MAX: Final = 64
+"""The characters that are kept of the name and of the version of a client's software."""
 FEATURES_EPOCH: Final = 0
 TRANSACTION_GROUPS: Final = "transaction.groups"
 """Odradek's feature: one EndTxn decides the transactions of many producers."""
@@ -77,6 +79,10 @@ async def api_versions(context: RequestContext, request: ApiVersionsRequest) -> 
         )
     if context.api_version >= 3 and not _is_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    context.allowance.software = (
+        request.client_software_name[:SOFTWARE_MAX],
+        request.client_software_version[:SOFTWARE_MAX],
+    )
     lowest = 0 if context.api_version >= 4 else 1
     has_groups = context.core.cluster.image.has_transaction_groups
     return ApiVersionsResponse(

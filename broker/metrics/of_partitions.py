@@ -1,11 +1,14 @@
 """The logs of this broker, by topic, and by partition with `metrics.partitions=true`."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
-from odradek.broker.metrics.inside import Inside, offline
+from odradek.broker.metrics.inside import Inside
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partitions import Partitions
+from odradek.broker.partitions.unopened import OfflineCause
+from odradek.broker.values.topic_partition import TopicPartition
 
 STEPS = 5
 SIZE = "kafka_log_log_size"
@@ -50,8 +53,36 @@ async def add_partitions(families: Families, inside: Inside, turns: Turns) -> No
         "Logs with an open transaction not written to for transaction.max.timeout.ms.",
         late,
     )
-    count = len(offline(inside))
-    families.gauge("odradek_partitions_offline", "Logs that cannot be used.", count)
+    offline = await _offline(inside, turns)
+    for cause in OfflineCause:
+        families.gauge(
+            "odradek_partitions_offline",
+            "Logs that cannot be used.",
+            offline[cause],
+            cause=cause.value,
+        )
+
+
+async def _offline(inside: Inside, turns: Turns) -> Counter[OfflineCause]:
+    """Count the replicas of this broker whose logs cannot be used."""
+    core = inside.core
+    node_id, found = core.settings.now.node_id, Counter[OfflineCause]()
+    for topic in inside.metadata.image.topics.values():
+        for index, partition in enumerate(topic.partitions):
+            await turns.take()
+            if node_id not in partition.replicas:
+                continue
+            if core.partitions.is_offline(topic.name, index):
+                found[_cause_of(core.partitions, TopicPartition(topic.name, index))] += 1
+    return found
+
+
+def _cause_of(partitions: Partitions, where: TopicPartition) -> OfflineCause:
+    """Return why a partition is offline."""
+    opened = partitions.find(where)
+    if opened is None:
+        return partitions.unopened.cause_of(where) or OfflineCause.MISSING
+    return OfflineCause.DAMAGED if opened.log.is_damaged else OfflineCause.DISK
 
 
 def _has_late_transaction(partition: Partition, before_ms: int) -> bool:

@@ -21,6 +21,7 @@ from odradek.broker.metrics.inside import Inside
 from odradek.broker.metrics.of_cluster import add_cluster
 from odradek.broker.metrics.of_connections import add_connections
 from odradek.broker.metrics.of_groups import add_groups
+from odradek.broker.metrics.of_hanging import add_hanging
 from odradek.broker.metrics.of_lags import add_lags
 from odradek.broker.metrics.of_partitions import add_partitions
 from odradek.broker.metrics.of_process import add_process
@@ -43,6 +44,7 @@ SOURCES: Final[Sequence[Source]] = (
     add_partitions,
     add_topic_partitions,
     add_transactions,
+    add_hanging,
     add_groups,
     add_lags,
 )

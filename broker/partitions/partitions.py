@@ -25,7 +25,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.run_notes import RunNotes
 from odradek.broker.partitions.traffic import Traffic
 from odradek.broker.partitions.troubles import Troubles
-from odradek.broker.partitions.unopened import UnopenedPartitions, why_missing
+from odradek.broker.partitions.unopened import OfflineCause, UnopenedPartitions, why_missing
 from odradek.broker.partitions.upkeep.background import Background
 from odradek.broker.partitions.upkeep.identities import Identities
 from odradek.broker.partitions.upkeep.log_cleaner import CleanerConfig, LogCleaner
@@ -119,7 +119,7 @@ class Partitions:
         self.identities = Identities(self._disk)
         self._partitions: dict[TopicPartition, Partition] = {}
         self.traffic: Final = Traffic()
-        self._unopened = UnopenedPartitions()
+        self.unopened = UnopenedPartitions()
         self.troubles = Troubles(self._files, self.find)
         self.run_notes = RunNotes(
             self._disk,
@@ -127,7 +127,7 @@ class Partitions:
             flush,
             self.damaged_partitions,
             self._files,
-            self._unopened.keys,
+            self.unopened.keys,
         )
         self._has_begun = False
         self._opened = Opened()
@@ -159,7 +159,7 @@ class Partitions:
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
         if found is None:
-            self._unopened.check(where)
+            self.unopened.check(where)
             if self._exists_elsewhere(where):
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{index} is on other brokers"
@@ -187,21 +187,21 @@ class Partitions:
         where = TopicPartition(topic, index)
         found = self._partitions.get(where)
         if found is None:
-            return where in self._unopened or where in self.run_notes.missing
+            return where in self.unopened or where in self.run_notes.missing
         return found.log.failure is not None
 
     def damaged_partitions(self) -> list[TopicPartition]:
         """Return the partitions that are offline because their stored data is damaged."""
         opened = [each for each in self.troubles.partitions() if each.log.is_damaged]
         return [
-            *self._unopened.damaged_partitions(),
+            *self.unopened.damaged_partitions(),
             *(TopicPartition(each.topic, each.index) for each in opened),
         ]
 
     def topic_id_of(self, where: TopicPartition) -> UUID | None:
         """Return the topic whose log is here, opened or not; None without one."""
         found = self._partitions.get(where)
-        return self._unopened.topic_id_of(where) if found is None else found.topic_id
+        return self.unopened.topic_id_of(where) if found is None else found.topic_id
 
     def all(self) -> list[Partition]:
         return list(self._partitions.values())
@@ -209,7 +209,7 @@ class Partitions:
     @property
     def recovery_summary(self) -> str:
         """Return a summary of the opening, for the start-up line."""
-        return f"{self._opened.summary(was_clean=self.run_notes.was_clean)}{self._unopened}"
+        return f"{self._opened.summary(was_clean=self.run_notes.was_clean)}{self.unopened}"
 
     # opening and closing
 
@@ -274,7 +274,7 @@ class Partitions:
         reason = why_missing(
             directory, where, is_there=self._disk.exists(directory), is_only=is_only
         )
-        self._unopened.add(where, topic_id, reason, is_damaged=True)
+        self.unopened.add(where, topic_id, reason, OfflineCause.MISSING)
         LOGGER.error("%s is offline: %s", where, reason)
 
     def keep_offline(self, topic: str, topic_id: UUID, index: int, error: Exception) -> None:
@@ -282,15 +282,16 @@ class Partitions:
         where = TopicPartition(topic, index)
         if isinstance(error, OSError | DamagedSegment):
             is_damaged = isinstance(error, DamagedLog | DamagedSegment | ForeignFile)
+            cause = OfflineCause.DAMAGED if is_damaged else OfflineCause.DISK
             reason = str(error)
         else:
-            is_damaged = True
+            cause = OfflineCause.DAMAGED
             reason = (
                 f"{self._directory}/{where} has files that no version of the broker has written "
                 f"({type(error).__name__}: {error})"
             )
             LOGGER.debug("%s cannot be opened", where, exc_info=error)
-        self._unopened.add(where, topic_id, reason, is_damaged=is_damaged)
+        self.unopened.add(where, topic_id, reason, cause)
         LOGGER.error("%s is offline, and nothing in its directory is changed: %s", where, reason)
 
     async def take_offline(self, partition: Partition, reason: str) -> None:
@@ -338,7 +339,7 @@ class Partitions:
         failures: list[OSError] = []
         for where in [TopicPartition(topic, index) for index in indexes]:
             partition = self._partitions.pop(where, None)
-            topic_id = self._unopened.discard(where)
+            topic_id = self.unopened.discard(where)
             self.run_notes.missing.discard(where)
             if partition is not None:
                 self._background.forget(partition.maintenance)
@@ -358,7 +359,7 @@ class Partitions:
 
     async def give_up(self, where: TopicPartition) -> None:
         """Serve a partition no more, and leave its directory as it is."""
-        self._unopened.discard(where)
+        self.unopened.discard(where)
         partition = self._partitions.pop(where, None)
         if partition is not None:
             self._background.forget(partition.maintenance)
@@ -384,14 +385,14 @@ class Partitions:
 
     def warn_of_strangers(self) -> None:
         """Log the directories that belong to no topic, once everything is open. Raises OSError."""
-        known = {str(where) for where in (*self._partitions, *self._unopened)}
+        known = {str(where) for where in (*self._partitions, *self.unopened)}
         self.directories.warn_of_strangers(known)
 
     async def close(self) -> None:
         """Flush and close every log. If all succeed, write the file `clean-shutdown`."""
         await self.begin()
         # The mark would say that every log ends with a checkpoint.
-        is_clean = not self._unopened
+        is_clean = not self.unopened
         waiting = iter(self.all())
 
         async def close_some() -> None:

@@ -6,6 +6,7 @@ KAFKA_STORAGE_ERROR, as Kafka refuses requests for an offline replica.
 """
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
@@ -16,14 +17,24 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 SHOWN: Final = 10
 
 
+class OfflineCause(StrEnum):
+    """The kind of reason why a log cannot be used. It says what an operator has to do."""
+
+    MISSING = "missing"
+    """The directory is gone, or has no segment: put it back, or give it up."""
+    DAMAGED = "damaged"
+    """The stored data is wrong: `odradek log repair`."""
+    DISK = "disk"
+    """The disk, or a file that cannot be opened, is the reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unopened:
     """The topic of a log that could not be opened, and the reason."""
 
     topic_id: UUID
     reason: str
-    is_damaged: bool
-    """The stored data is wrong; the disk or a file that cannot be opened is not the reason."""
+    cause: OfflineCause
 
 
 def why_missing(directory: str, where: TopicPartition, *, is_there: bool, is_only: bool) -> str:
@@ -69,13 +80,18 @@ class UnopenedPartitions:
         more = f" and {len(names) - SHOWN} more" if names[SHOWN:] else ""
         return f", {len(names)} offline ({', '.join(names[:SHOWN])}{more}; the log says why)"
 
-    def add(self, where: TopicPartition, topic_id: UUID, reason: str, *, is_damaged: bool) -> None:
+    def add(self, where: TopicPartition, topic_id: UUID, reason: str, cause: OfflineCause) -> None:
         """Note that a partition could not be opened, and why."""
-        self._known[where] = Unopened(topic_id, reason, is_damaged)
+        self._known[where] = Unopened(topic_id, reason, cause)
+
+    def cause_of(self, where: TopicPartition) -> OfflineCause | None:
+        """Return the cause; None if the partition is not here."""
+        found = self._known.get(where)
+        return None if found is None else found.cause
 
     def damaged_partitions(self) -> list[TopicPartition]:
         """Return the partitions whose damage a restart does not mend."""
-        return [where for where, log in self._known.items() if log.is_damaged]
+        return [where for where, log in self._known.items() if log.cause is not OfflineCause.DISK]
 
     def topic_id_of(self, where: TopicPartition) -> UUID | None:
         found = self._known.get(where)

@@ -132,6 +132,11 @@ class Server:
         return len(self._connections)
 
     @property
+    def softwares(self) -> list[tuple[str, str]]:
+        """The name and the version of the client's software, for each connection that has them."""
+        return [each.software for each in self._connections.values() if each.software[0]]
+
+    @property
     def unauthenticated_count(self) -> int:
         """The connections whose clients are not known yet."""
         return self.handshakes.count

@@ -209,8 +209,10 @@ def test_each_panel_shows_series_with_the_labels_of_its_legend(tmp_path: Path) -
     with (
         observed() as (broker, page),
         scraping([page.address.removeprefix("http://")], tmp_path) as prometheus,
+        Admin(broker.address) as open_client,
     ):
         load(broker)
+        open_client.list_topics()
         until = time.monotonic() + SECONDS
         for title, query, legend in panels():
             wanted = set(re.findall(r"\{\{(\w+)\}\}", legend))
