@@ -7,7 +7,7 @@ import trio
 from odradek.broker.values.histogram import Histogram
 
 SLEEP_SECONDS: Final = 0.05
-BOUNDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+BOUNDS: Final = (0.001, 0.005, 0.01, 0.02, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """The upper bounds of the buckets, in seconds."""
 
 

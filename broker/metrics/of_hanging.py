@@ -51,7 +51,7 @@ async def _late(inside: Inside, turns: Turns) -> list[tuple[Partition, int]]:
     found = []
     for partition in core.partitions.all():
         await turns.take()
-        if partition.leading is None:
+        if not partition.log.producers.open_count or partition.leading is None:
             continue
         for each in partition.open_transactions():
             if each.updated_ms < before_ms:

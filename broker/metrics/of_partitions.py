@@ -6,9 +6,7 @@ from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.partitions import Partitions
 from odradek.broker.partitions.unopened import OfflineCause
-from odradek.broker.values.topic_partition import TopicPartition
 
 STEPS = 5
 SIZE = "kafka_log_log_size"
@@ -22,6 +20,7 @@ async def add_partitions(families: Families, inside: Inside, turns: Turns) -> No
     sizes: dict[str, int] = defaultdict(int)
     segments: dict[str, int] = defaultdict(int)
     held: dict[str, int] = defaultdict(int)
+    offline = Counter[OfflineCause]()
     late = producers = 0
     now_ms = core.clock.wall_ms()
     late_ms = core.config.transaction_max_timeout_ms
@@ -32,11 +31,15 @@ async def add_partitions(families: Families, inside: Inside, turns: Turns) -> No
         segments[topic] += len(log.segments)
         held[topic] += partition.high_watermark - partition.last_stable_offset
         producers += len(log.producers.entries)
-        late += _has_late_transaction(partition, now_ms - late_ms)
+        if log.producers.open_count:
+            late += _has_late_transaction(partition, now_ms - late_ms)
+        if log.failure is not None and _is_replica(inside, partition.topic, partition.index):
+            offline[OfflineCause.DAMAGED if log.is_damaged else OfflineCause.DISK] += 1
         if has_series:
             _add_one(families, partition)
     if not has_series:
         for topic, size in sizes.items():
+            await turns.take(STEPS)
             families.gauge(SIZE, "Bytes of the logs.", size, topic=topic)
             families.gauge(SEGMENTS, "Segments of the logs.", segments[topic], topic=topic)
             families.gauge(
@@ -53,7 +56,10 @@ async def add_partitions(families: Families, inside: Inside, turns: Turns) -> No
         "Logs with an open transaction not written to for transaction.max.timeout.ms.",
         late,
     )
-    offline = await _offline(inside, turns)
+    for where in {*core.partitions.unopened, *core.partitions.run_notes.missing}:
+        await turns.take()
+        if core.partitions.find(where) is None and _is_replica(inside, *where):
+            offline[core.partitions.unopened.cause_of(where) or OfflineCause.MISSING] += 1
     for cause in OfflineCause:
         families.gauge(
             "odradek_partitions_offline",
@@ -63,26 +69,10 @@ async def add_partitions(families: Families, inside: Inside, turns: Turns) -> No
         )
 
 
-async def _offline(inside: Inside, turns: Turns) -> Counter[OfflineCause]:
-    """Count the replicas of this broker whose logs cannot be used."""
-    core = inside.core
-    node_id, found = core.settings.now.node_id, Counter[OfflineCause]()
-    for topic in inside.metadata.image.topics.values():
-        for index, partition in enumerate(topic.partitions):
-            await turns.take()
-            if node_id not in partition.replicas:
-                continue
-            if core.partitions.is_offline(topic.name, index):
-                found[_cause_of(core.partitions, TopicPartition(topic.name, index))] += 1
-    return found
-
-
-def _cause_of(partitions: Partitions, where: TopicPartition) -> OfflineCause:
-    """Return why a partition is offline."""
-    opened = partitions.find(where)
-    if opened is None:
-        return partitions.unopened.cause_of(where) or OfflineCause.MISSING
-    return OfflineCause.DAMAGED if opened.log.is_damaged else OfflineCause.DISK
+def _is_replica(inside: Inside, topic: str, index: int) -> bool:
+    """Return True if the cluster has a replica of the partition on this broker."""
+    found = inside.metadata.image.partition(topic, index)
+    return found is not None and inside.core.settings.now.node_id in found.replicas
 
 
 def _has_late_transaction(partition: Partition, before_ms: int) -> bool:

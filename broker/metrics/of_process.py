@@ -3,6 +3,7 @@
 import contextlib
 
 from prometheus_client import ProcessCollector
+from prometheus_client.metrics_core import Metric
 
 from odradek import __version__
 from odradek.broker.environment.turns import Turns
@@ -10,9 +11,16 @@ from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
 
 
+def of_process() -> list[Metric]:
+    """Return what the system says of the process.
+
+    It lists the open files, of which there are several for each partition. So call it in a thread.
+    """
+    return [*ProcessCollector(registry=None).collect()]
+
+
 async def add_process(families: Families, inside: Inside, turns: Turns) -> None:
     await turns.take()
-    families.take([*ProcessCollector(registry=None).collect()])
     about = "Always 1; its label is the version."
     families.gauge("odradek_build_info", about, 1, version=__version__)
     loop_lag = inside.loop_lag

@@ -24,7 +24,7 @@ from odradek.broker.metrics.of_groups import add_groups
 from odradek.broker.metrics.of_hanging import add_hanging
 from odradek.broker.metrics.of_lags import add_lags
 from odradek.broker.metrics.of_partitions import add_partitions
-from odradek.broker.metrics.of_process import add_process
+from odradek.broker.metrics.of_process import add_process, of_process
 from odradek.broker.metrics.of_requests import add_requests
 from odradek.broker.metrics.of_security import add_security
 from odradek.broker.metrics.of_store import add_store
@@ -67,6 +67,7 @@ class MetricsPage:
         with trio.move_on_after(SCRAPE_SECONDS):
             async with self._scraping:
                 families = Families()
+                families.take(await self._offload(of_process))
                 turns = Turns()
                 for add in SOURCES:
                     await add(families, self._inside, turns)

@@ -29,7 +29,12 @@ async def hanging(*, owns: str | None, state_leader: int) -> dict[str, float]:
     `owns` is the partition in the transaction of the id with this producer; None: no id has it.
     """
     entry = SimpleNamespace(updated_ms=0, producer_id=PRODUCER_ID)
-    late = SimpleNamespace(leading=object(), by_id="a", open_transactions=lambda: [entry])
+    late = SimpleNamespace(
+        leading=object(),
+        by_id="a",
+        log=SimpleNamespace(producers=SimpleNamespace(open_count=1)),
+        open_transactions=lambda: [entry],
+    )
     view = SimpleNamespace(transaction=SimpleNamespace(producer_id=PRODUCER_ID), partitions={owns})
     state = PartitionImage(leader=state_leader, leader_epoch=0, replicas=(NODE,), isr=(NODE,))
     topic = TopicImage(
