@@ -58,6 +58,7 @@ SECTIONS: Final = (
     ),
     Section("many", "many", "Large numbers", BESIDE_KAFKA),
     Section("partitions", "partitions", "Many partitions", BESIDE_KAFKA),
+    Section("scrapes", "scrapes", "Scrapes of many partitions"),
     Section("recovery", "recovery", "Restart of a coordinator", BESIDE_KAFKA),
     Section("authorizer", "authorizer", "An authoriser"),
     Section("encrypted", "encrypted", "Bulk over SASL_SSL", THREE_ROUNDS),

@@ -73,7 +73,7 @@ def _measured(process: Process, count: int, quick: bool) -> Iterator[Figure]:
 
     _launch(process)
     with RawClient(process) as client:
-        taken_ms = _taken_ms(process, _create, client, names)
+        taken_ms = _taken_ms(process, create, client, names)
         yield figure("making one", taken_ms / count)
     time.sleep(SETTLE_SECONDS)
     process.kill()
@@ -95,7 +95,7 @@ def _measured(process: Process, count: int, quick: bool) -> Iterator[Figure]:
             yield figure(name, taken_ms / rounds)
         taken_ms = _taken_ms(process, _alter, client, names[0])
         yield figure("a setting of one topic", taken_ms / ROUNDS)
-        taken_ms = _taken_ms(process, _create, client, _more(), 1)
+        taken_ms = _taken_ms(process, create, client, _more(), 1)
         yield figure("one topic more", taken_ms / ROUNDS)
         taken_ms = _taken_ms(process, _write, client, names)
         yield figure("a first record in each, its flush and its checkpoint, one", taken_ms / count)
@@ -130,7 +130,7 @@ def _more() -> list[str]:
     return [f"more-{number}" for number in range(ROUNDS)]
 
 
-def _create(client: RawClient, names: list[str], at_once: int = TOPICS_AT_ONCE) -> None:
+def create(client: RawClient, names: list[str], at_once: int = TOPICS_AT_ONCE) -> None:
     for start in range(0, len(names), at_once):
         topics = tuple(
             CreatableTopic(
