@@ -4,8 +4,10 @@
 cluster until its input ends. It prints a JSON object for each scrape that was answered.
 """
 
+import contextlib
 import json
 import math
+import os
 import select
 import sys
 import time
@@ -53,13 +55,12 @@ def quantile_since(before: Buckets, now: Buckets) -> float | None:
 
 
 def size_of(directory: Path) -> int:
-    """Return the bytes of the files in a directory, of which some may go away meanwhile."""
+    """Return the bytes of the files in a directory, of which any part may go away meanwhile."""
     total = 0
-    for path in directory.rglob("*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
+    for folder, _, names in os.walk(directory):  # which passes over a folder that is gone
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += Path(folder, name).stat().st_size
     return total
 
 
