@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from odradek.client.blocking import Admin
+from odradek.client.errors import Refused
+from odradek.protocol.errors import ErrorCode
 from scripts.refunds import spark_part
 from scripts.refunds.access import (
     ADMINISTRATOR,
@@ -57,6 +59,9 @@ from scripts.refunds.verify import Verdict, judge_application, verify
 ALL_FLIGHTS = 336_776
 BATCHES = 14
 QUICK_BATCHES = 5
+BROKERS_SECONDS = 60.0
+"""How long brokers that are away may keep topics from being made."""
+PAUSE_SECONDS = 0.5
 ALL_TOPICS = (TOPIC_IN, TOPIC_REFUNDS, TOPIC_AUDIT, *spark_part.TOPICS)
 
 
@@ -98,9 +103,21 @@ def progress_bar(console: Console) -> Progress:
 
 
 def create_topics(bootstrap: str, replication_factor: int = 1, access: Access = OPEN) -> None:
+    """Create the topics, once there are brokers for all replicas: some may be away for a while."""
+    until = time.monotonic() + BROKERS_SECONDS
     with Admin(bootstrap, **access.options(ADMINISTRATOR)) as admin:
         for topic in ALL_TOPICS:
-            admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor)
+            while True:
+                try:
+                    admin.create_topic(
+                        topic, partitions=PARTITIONS, replication_factor=replication_factor
+                    )
+                    break
+                except Refused as error:
+                    may_come = error.code == ErrorCode.INVALID_REPLICATION_FACTOR
+                    if not may_come or time.monotonic() > until:
+                        raise
+                    time.sleep(PAUSE_SECONDS)
 
 
 def delete_topics(bootstrap: str) -> None:
