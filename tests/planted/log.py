@@ -139,7 +139,7 @@ LOG_BUGS: Final = (
     Planted(
         bug="KAFKA-13727, KAFKA-8351, KAFKA-6854",
         where="Writer.keep_aborted",
-        old="self._new.indexes.aborted.append(entries[number])",
+        old="self._new.indexes.aborted.append(entry)",
         tests=(f"{COMPACTION}a_small_map_takes_several_passes",),
     ),
     Planted(

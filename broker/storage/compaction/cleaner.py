@@ -19,7 +19,6 @@ computed. Large and compressed batches go to a thread.
 """
 
 import logging
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import field
@@ -206,7 +205,7 @@ class Cleaner:
                     continue
                 await writer.write(kept)
                 if header.is_control:
-                    writer.keep_aborted(aborted.entries, header.base_offset)
+                    writer.keep_aborted(aborted.find(header.base_offset))
         return is_changed
 
     async def _kept(
@@ -364,12 +363,11 @@ class Writer:
             self._unsynced_bytes = 0
             await self._file.fsync()
 
-    def keep_aborted(self, entries: Sequence[AbortedEntry], marker_offset: int) -> None:
+    def keep_aborted(self, entry: AbortedEntry | None) -> None:
         """Copy the aborted entry of a marker that stays, if the marker has one."""
-        number = bisect_right(entries, marker_offset, key=lambda entry: entry.last_offset) - 1
-        if number >= 0 and entries[number].last_offset == marker_offset:
+        if entry is not None:
             assert self._new.indexes.aborted is not None
-            self._new.indexes.aborted.append(entries[number])
+            self._new.indexes.aborted.append(entry)
 
     async def finish(self, group: Sequence[Segment]) -> None:
         """Flush the segment, which must reach to the end of the group. Raises OSError."""

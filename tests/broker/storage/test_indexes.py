@@ -103,6 +103,8 @@ def test_an_aborted_index_is_the_same_after_encoding_and_can_be_cut(
     assert again is not None
     assert again.entries == index.entries
     assert index.encode(start=1) == data[ENTRY.size :]
+    found = {entry.last_offset: entry for entry in index.entries}
+    assert [again.find(each) for each in range(70)] == [found.get(each) for each in range(70)]
     again.truncate(offset)
     assert again.entries == [entry for entry in index.entries if entry.last_offset < offset]
 
