@@ -4,8 +4,8 @@
 //
 // Linux looks who may run when a thread wakes, and then at its next tick, up to 4 ms later. So a timer sends the thread a
 // signal, whose handler yields and starts the timer again: so each turn of the thread is as long, however long it waits for
-// one. While the thread has the interpreter's lock it does not yield: others wait for that. Without a timer, or a free
-// signal, the function is called as it is.
+// one. While the thread has the interpreter's lock it does not yield: others wait for that. Without a timer, without a free
+// signal, and when something else has taken the signal since, the function is called as it is.
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -51,6 +51,11 @@ static void choose(void) {
     }
 }
 
+static bool has_signal(void) {
+    struct sigaction found;
+    return chosen > 0 && sigaction(chosen, NULL, &found) == 0 && found.sa_handler == yield;
+}
+
 static void start_timer(long microseconds) {
     struct sigevent event = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = chosen};
     event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
@@ -76,7 +81,7 @@ static PyObject *call(PyObject *module, PyObject *arguments) {
         return NULL;
     if (chosen == 0)
         choose();
-    bool is_first = chosen > 0 && !has_timer;  // a call within a call has the timer of that one
+    bool is_first = !has_timer && has_signal();  // a call within a call has the timer of that one
     if (is_first)
         start_timer(microseconds);
     PyObject *result = PyObject_CallNoArgs(function);

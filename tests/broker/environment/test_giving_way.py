@@ -201,3 +201,17 @@ def test_a_signal_that_has_a_handler_is_left_alone() -> None:
         "assert heard == [signal.SIGRTMAX], heard\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_SECONDS)
+
+
+@only_compiled
+def test_a_signal_that_something_else_has_taken_since_is_not_sent() -> None:
+    """Without a handler it would end the process."""
+    program = (
+        "import signal, time\n"
+        "from odradek.broker.environment.giving_way import call_yielding\n"
+        "call_yielding(lambda: None)\n"
+        "for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):\n"
+        "    signal.signal(number, signal.SIG_DFL)\n"
+        "call_yielding(lambda: time.sleep(0.01))\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_SECONDS)
