@@ -86,16 +86,16 @@ class Journal:
             self._limited(logging.INFO, "retried", doing, text)
 
     def topic_awaited(self, topic: str) -> None:
-        self._warn("awaited", topic, f"the topic {topic!r} is not there; waiting for it")
+        self._warn("topic awaited", topic, f"the topic {topic!r} is not there; waiting for it")
 
     def topic_created(self, topic: str, partition_count: int) -> None:
         """Log what may be a misspelt name. Commands show it (`TOPIC_CREATED`)."""
         noun = "partition" if partition_count == 1 else "partitions"
         text = f"the topic {topic!r} did not exist: it was created, {partition_count} {noun}"
-        LOGGER.warning("%s", loggable(text), extra={"event": TOPIC_CREATED})
+        LOGGER.warning("%s", loggable(text), extra={"event": TOPIC_CREATED, "cause": TOPIC_CREATED})
 
     def offset_reset(self, partition: str, text: str) -> None:
-        self._warn("reset", partition, text)
+        self._warn("offset reset", partition, text)
 
     def poll_is_late(self, group_id: str, limit_ms: int) -> None:
         self._warn(
@@ -160,7 +160,7 @@ class Journal:
         self._say("%r %s: %s", transactional_id, "is fenced" if is_fenced else "has failed", error)
 
     def note_held_back(self, sentence: str) -> None:
-        LOGGER.warning("%s", loggable(sentence))
+        LOGGER.warning("%s", loggable(sentence), extra={"cause": "held back"})
 
     def group_has_members(self, group_id: str) -> None:
         self._warn(
@@ -190,7 +190,7 @@ class Journal:
         self._quiet[(kind, place)] = _Quiet(now + QUIET_S)
         if quiet is not None and quiet.left_out:
             text = f"{text} ({quiet.left_out} times more since the last such line)"
-        LOGGER.log(level, "%s", loggable(text))
+        LOGGER.log(level, "%s", loggable(text), extra={"cause": kind})
 
 
 def records_were(count: int) -> str:

@@ -247,7 +247,7 @@ def page_files() -> dict[str, PageFile]:
 
 def _warn(text: str, log_format: str) -> None:
     if log_format == JSON:
-        LOGGER.warning("%s", text)
+        LOGGER.warning("%s", text, extra={"cause": "readable by others"})
     else:
         click.echo(f"Warning: {text}", err=True)
 
@@ -257,7 +257,7 @@ def _refused(error: Exception, log_format: str) -> Exception:
     said = sentence(str(error))
     if log_format != JSON:
         return CommandError(said, None, False)
-    LOGGER.critical("%s", said)
+    LOGGER.critical("%s", said, extra={"cause": "cannot serve"})
     return click.exceptions.Exit(1)
 
 

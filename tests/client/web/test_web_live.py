@@ -238,7 +238,9 @@ def test_the_log_is_one_json_object_a_line_where_that_is_wanted(tmp_path: Path) 
             assert process.stderr is not None
             started = json.loads(process.stdout.readline())
             assert LINK.search(started["message"])
-            assert f"chmod 600 {passwords}" in json.loads(process.stderr.readline())["message"]
+            warning = json.loads(process.stderr.readline())
+            assert f"chmod 600 {passwords}" in warning["message"]
+            assert warning["cause"] == "readable by others"
             broker.kill()
             lost = json.loads(process.stderr.readline())
             assert (lost["level"], lost["logger"].split(".")[:2]) == (
@@ -246,6 +248,7 @@ def test_the_log_is_one_json_object_a_line_where_that_is_wanted(tmp_path: Path) 
                 ["odradek", "client"],
             )
             assert broker.address in lost["message"]
+            assert lost["cause"] == "lost"
 
 
 def test_what_prevents_the_start_is_an_object_of_the_log_too() -> None:
@@ -253,7 +256,7 @@ def test_what_prevents_the_start_is_an_object_of_the_log_too() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ran.returncode == 1
     found = json.loads(ran.stderr)
-    assert found["level"] == "CRITICAL"
+    assert (found["level"], found["cause"]) == ("CRITICAL", "cannot serve")
     assert found["message"].startswith("--listen is HOST:PORT")
 
 
