@@ -1,6 +1,6 @@
 """Each alert fires when its fault is made, and ends when it is healed, with a real Prometheus.
 
-The rules are those of `scripts/deploy/`, with shorter times (`shortened`): nobody waits fifteen
+The rules are those of `scripts/deploy/`, with shorter times (`shortened`): nobody waits five
 minutes for a transaction to be old. Their own times are tested by promtool (`test_prometheus.py`).
 """
 

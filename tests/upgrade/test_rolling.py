@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 from odradek.broker.cluster.store import METADATA_FORMAT
+from tests.broker.metrics.clerks import wait_until
 from tests.cluster.compose import Service, services
 from tests.cluster.network import NoNamespaces
 from tests.cluster.running import ODRADEK, TemporaryCluster
@@ -155,7 +156,8 @@ def test_an_earlier_version_that_comes_back_is_named_where_it_would_enforce_noth
         odradek(cluster, "quota", "set", "producer_byte_rate=1MiB", "--default-client-id")
         first, *others = cluster.brokers
         exchange(cluster, first, earlier)
-        for other in others:
-            assert "broker 1 is of a version that does not enforce quotas" in output_of(
-                cluster, other
-            )
+        said = "broker 1 is of a version that does not enforce quotas"
+        wait_until(
+            lambda: all(said in output_of(cluster, other) for other in others),
+            "the others do not name the broker",
+        )

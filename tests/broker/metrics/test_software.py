@@ -7,6 +7,7 @@ import pytest
 from odradek.broker.api.versions import SOFTWARE_MAX
 from odradek.broker.metrics.of_connections import SOFTWARES_MAX
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
+from tests.broker.metrics.clerks import wait_until
 from tests.broker.metrics.scraping import observed
 from tests.broker.raw import RawClient
 
@@ -33,8 +34,7 @@ def test_connections_are_counted_by_software_while_they_are_open() -> None:
         say(second, "librdkafka", "2.13.0")
         assert page.value(NAME, **labels) == 1
         first.socket.close()
-        while page.values(NAME, **labels):
-            pass
+        wait_until(lambda: not page.values(NAME, **labels), "the connection is counted still")
         assert page.total(NAME) == 1
 
 

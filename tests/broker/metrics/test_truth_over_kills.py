@@ -232,6 +232,7 @@ def test_counters_are_what_clients_and_logs_say_over_kills(seconds: float) -> No
         for clerk in run.clerks:
             clerk.start()
         try:
+            rest(run.clerks)  # one that works before it has come to rest would look as if it did
             run.live()
             while time.monotonic() < until or not run.compared[LIFE_UNDER_LOAD]:
                 run.kill()
