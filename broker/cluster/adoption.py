@@ -32,6 +32,7 @@ from odradek.broker.cluster.store import (
     KNOWN_BROKERS,
     PARTITIONS,
     TOPICS,
+    check_metadata_format,
     fields_of,
     pack,
     read_fields,
@@ -84,6 +85,7 @@ async def adopt(
     `node_id` is checked, if it is given. `state_min_isr` is what the state topics get as their
     `min.insync.replicas`; while they have fewer replicas, as many count. Raises `CannotAdopt`,
     `WrongDirectory`, `DamagedStore`, `Unreadable`, KafkaError and OSError; then run it again.
+    Raises ConfigError if the metadata of one of the two are of a newer format.
     """
     identity = await read_identity(disk, directory)
     if not any(disk.exists(f"{directory}/{name}") for name in NAMES):
@@ -95,6 +97,7 @@ async def adopt(
         embedded.close()
     if CLUSTER not in found:
         raise CannotAdopt(f"{directory} has no cluster id: no broker has served it.")
+    _check_format(found)
     cluster_id = read_id(CLUSTER, found[CLUSTER])
     if identity is None:
         identity = new_identity(cluster_id, _node_of(directory, found, node_id), rng)
@@ -121,12 +124,18 @@ async def _was_done(directory: str, store: MetaStore, identity: NodeIdentity | N
     if identity is None:
         raise CannotAdopt(f"{directory} has no {NAMES[0]}: no broker has used it.")
     found, _ = await store.range("")
+    _check_format(found)
     if CLUSTER not in found or read_id(CLUSTER, found[CLUSTER]) != identity.cluster_id:
         raise CannotAdopt(
             f"{directory} belongs to a broker of the cluster {identity.cluster_id}, which is not "
             "in this etcd. Check --etcd and etcd.key.prefix."
         )
     return _adopted(identity, found, was_done=True)
+
+
+def _check_format(found: Keys) -> None:
+    if CLUSTER in found:
+        check_metadata_format(found[CLUSTER])
 
 
 def _adopted(identity: NodeIdentity, found: Keys, *, was_done: bool) -> Adopted:
@@ -163,6 +172,7 @@ def _node_of(directory: str, found: Keys, wanted: int | None) -> int:
 async def _check_free(store: MetaStore, cluster_id: str) -> None:
     """Check that etcd has no cluster, nor what another has left. Raises `CannotAdopt`."""
     found, _ = await store.range("")
+    _check_format(found)
     if CLUSTER in found:
         raise CannotAdopt(_other(read_id(CLUSTER, found[CLUSTER]), cluster_id))
     _check_nothing_left(found)
@@ -187,6 +197,7 @@ async def _begin(store: MetaStore, identity: NodeIdentity) -> int | None:
     mark = pack({"id": identity.cluster_id, "adopting": identity.directory_id})
     while True:
         found, _ = await store.range("")
+        _check_format(found)
         if CLUSTER in found:
             fields = read_fields(CLUSTER, found[CLUSTER])
             if fields["id"] != identity.cluster_id:

@@ -201,7 +201,10 @@ def _read_point(point: str) -> Backup:
         merged = merge(stored[0], stored[1], (FILE, COPY))
     except DamagedStore as error:
         raise CannotCopy([f"{point}: {error}."]) from None
-    salvaged = Salvaged.of(merged.bodies)
+    try:
+        salvaged = Salvaged.of(merged.bodies)
+    except ConfigError as error:
+        raise CannotCopy([str(error)]) from None
     logs = {log.where: log for log in meta.logs}
     topics, missing = [], []
     for topic in salvaged.topics.values():

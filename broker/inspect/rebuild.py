@@ -28,6 +28,7 @@ from odradek.broker.cluster.store import (
     DELETIONS,
     PARTITIONS,
     TOPICS,
+    check_metadata_format,
     deletion_key,
     pack,
     read_deletions,
@@ -76,7 +77,10 @@ class Salvaged:
 
     @classmethod
     def of(cls, bodies: Sequence[bytes]) -> "Salvaged":
-        """Return what the records of a store have, up to the first that cannot be read."""
+        """Return what the records of a store have, up to the first that cannot be read.
+
+        Raises ConfigError if they are of a newer format.
+        """
         values: dict[str, bytes] = {}
         for body in bodies:
             try:
@@ -92,6 +96,8 @@ class Salvaged:
 
     @classmethod
     def read(cls, values: Mapping[str, bytes]) -> "Salvaged":
+        """Read the values. Raises ConfigError if they are of a newer format."""
+
         def under(prefix: str) -> dict[str, Versioned]:
             return {
                 key: Versioned(value=value, create_revision=0, mod_revision=0)
@@ -99,6 +105,8 @@ class Salvaged:
                 if key.startswith(prefix)
             }
 
+        if (cluster := under(CLUSTER).get(CLUSTER)) is not None:
+            check_metadata_format(cluster)
         topics = read_topics(under(TOPICS), under(PARTITIONS))
         return cls(
             cluster_id=unpack(values[CLUSTER])["id"] if CLUSTER in values else None,

@@ -25,6 +25,7 @@ from odradek.broker.cluster.store_embedded import (
     write_files,
 )
 from odradek.broker.cluster.two_copies import Merged, merge, readable
+from odradek.broker.config.settings import ConfigError
 from odradek.broker.config.topic import check_topic_configs
 from odradek.broker.inspect.backup_command import backup
 from odradek.broker.inspect.directory_locks import errors_of, locked
@@ -79,7 +80,7 @@ def settings(directory: str, names: tuple[str, ...], as_json: bool) -> None:
 async def _show_settings(directory: str, names: frozenset[str], as_json: bool) -> None:
     try:
         stored = await StoredSettings.open(SystemDisk(), directory)
-    except (DamagedStore, NothingStored) as error:
+    except (ConfigError, DamagedStore, KafkaError, NothingStored) as error:
         raise click.ClickException(str(error)) from None
     with contextlib.closing(stored):
         try:
@@ -173,7 +174,10 @@ async def _rebuild(directory: str, wishes: Wishes, dry_run: bool) -> dict[str, o
     if not found:
         raise click.ClickException(f"There is no directory of a partition in {directory}.")
     try:
-        made = plan_rebuild(found, Salvaged.of(merged.bodies), wishes, random.SystemRandom())
+        salvaged = Salvaged.of(merged.bodies)
+        made = plan_rebuild(found, salvaged, wishes, random.SystemRandom())
+    except (ConfigError, KafkaError) as error:
+        raise click.ClickException(str(error)) from None
     except CannotRebuild as error:
         raise click.ClickException("\n  ".join(["Nothing is written.", *error.reasons])) from None
     for line in _described(directory, made, found, others, len(merged.bodies)):

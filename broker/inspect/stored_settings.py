@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Set
 
 from odradek.broker.cluster.node_identity import NODE
-from odradek.broker.cluster.store import BROKER_CONFIGS, pack, unpack
+from odradek.broker.cluster.store import (
+    BROKER_CONFIGS,
+    CLUSTER,
+    check_metadata_format,
+    pack,
+    unpack,
+)
 from odradek.broker.cluster.store_embedded import NAMES, EmbeddedStore
 from odradek.broker.config.live import ALL_BROKERS
 from odradek.broker.environment.env import Disk
@@ -23,7 +29,7 @@ class StoredSettings:
 
     @classmethod
     async def open(cls, disk: Disk, directory: str) -> "StoredSettings":
-        """Read the metadata. Raises `NothingStored`, `DamagedStore`, OSError."""
+        """Read the metadata. Raises `NothingStored`, `DamagedStore`, ConfigError, OSError."""
         if disk.exists(f"{directory}/{NODE}"):
             raise NothingStored(
                 f"{directory} is that of a broker of a cluster, whose settings are in etcd: use "
@@ -34,8 +40,18 @@ class StoredSettings:
         if not any(disk.exists(f"{directory}/{name}") for name in NAMES):
             raise NothingStored(f"{directory} has no {NAMES[0]}: no broker has used it.")
         stored = cls(directory, await EmbeddedStore.open(disk, directory))
-        await stored._read()
+        try:
+            await stored._check_format()
+            await stored._read()
+        except BaseException:
+            stored.close()
+            raise
         return stored
+
+    async def _check_format(self) -> None:
+        found, _ = await self._store.range(CLUSTER)
+        if CLUSTER in found:
+            check_metadata_format(found[CLUSTER])
 
     async def _read(self) -> None:
         found, _ = await self._store.range(BROKER_CONFIGS)
