@@ -107,12 +107,16 @@ def _loaded(
 
     def rate(*, is_scraped: bool) -> float:
         # In the middle of the span, behind the warm-up of the generator.
-        scraping = threading.Timer(WARM_UP_SECONDS + SPAN_SECONDS / 2, _scrape, (page,))
+        scraped: list[str] = []
+        scraping = threading.Timer(
+            WARM_UP_SECONDS + SPAN_SECONDS / 2, lambda: scraped.append(_scrape(page))
+        )
         if is_scraped:
             scraping.start()
         found = run(generator.command(address, topic, load), process.pid)
         if is_scraped:
             scraping.join()
+            assert scraped, "the scrape has failed, so its cost is not known"
         return len(found.times_ms) / load.seconds
 
     rate(is_scraped=False)  # which does not count
