@@ -7,6 +7,7 @@ counted as one of `elsewhere`: it has outlived every time-out, so it hangs, or c
 phases.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from odradek.broker.environment.turns import Turns
@@ -18,9 +19,14 @@ from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 HERE: Final = "here"
 ELSEWHERE: Final = "elsewhere"
 
+LateTransaction = tuple[Partition, int]
+"""A partition, and the id of a producer whose transaction outlives each time-out there."""
 
-async def add_hanging(families: Families, inside: Inside, turns: Turns) -> None:
-    late = await _late(inside, turns)
+
+async def add_hanging(
+    families: Families, inside: Inside, turns: Turns, late: Sequence[LateTransaction]
+) -> None:
+    """Add how many of the late transactions hang."""
     hanging = {HERE: 0, ELSEWHERE: 0}
     if late:
         has_all = _coordinates_all(inside)
@@ -30,6 +36,8 @@ async def add_hanging(families: Families, inside: Inside, turns: Turns) -> None:
             owners[view.transaction.producer_id] = view
         for partition, producer_id in late:
             await turns.take()
+            if partition.leading is None:
+                continue
             owner = owners.get(producer_id)
             if owner is None:
                 hanging[HERE if has_all else ELSEWHERE] += 1
@@ -42,21 +50,6 @@ async def add_hanging(families: Families, inside: Inside, turns: Turns) -> None:
             count,
             coordinator=coordinator,
         )
-
-
-async def _late(inside: Inside, turns: Turns) -> list[tuple[Partition, int]]:
-    """Return the open transactions that outlive each time-out, with the ids of their producers."""
-    core = inside.core
-    before_ms = core.clock.wall_ms() - core.config.transaction_max_timeout_ms
-    found = []
-    for partition in core.partitions.all():
-        await turns.take()
-        if not partition.log.producers.open_count or partition.leading is None:
-            continue
-        for each in partition.open_transactions():
-            if each.updated_ms < before_ms:
-                found.append((partition, each.producer_id))
-    return found
 
 
 def _coordinates_all(inside: Inside) -> bool:

@@ -1,9 +1,10 @@
 """The traffic of clients, by topic."""
 
+from operator import attrgetter
 from typing import Final
 
 from odradek.broker.environment.turns import Turns
-from odradek.broker.metrics.families import Families
+from odradek.broker.metrics.families import Families, text_of
 from odradek.broker.metrics.inside import Inside
 
 COUNTERS: Final = (
@@ -19,8 +20,12 @@ COUNTERS: Final = (
 
 
 async def add_traffic(families: Families, inside: Inside, turns: Turns) -> None:
+    columns = [
+        (families.counter(f"kafka_server_brokertopicmetrics_{name}", about), attrgetter(attribute))
+        for name, attribute, about in COUNTERS
+    ]
     for topic, traffic in inside.core.partitions.traffic:
-        await turns.take(len(COUNTERS))
-        for name, attribute, about in COUNTERS:
-            value = getattr(traffic, attribute)
-            families.counter(f"kafka_server_brokertopicmetrics_{name}", about, value, topic=topic)
+        await turns.take()
+        labels = text_of(topic=topic)
+        for family, count_of in columns:
+            family.add(labels, count_of(traffic))

@@ -1,4 +1,4 @@
-"""The page `/metrics`: read what is counted, in turns, and format it outside the loop.
+"""The page `/metrics`: what is counted is read in turns, and each sample is a line of text at once.
 
 Nothing is counted for the page: it reads plain attributes of the parts, and for the lag of groups
 the ends of logs. One scrape is made at a time, so that many that ask cost no more than one. If it
@@ -7,7 +7,6 @@ places of the listener, and `/live` would have none.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Final
 
 import trio
@@ -21,14 +20,12 @@ from odradek.broker.metrics.inside import Inside
 from odradek.broker.metrics.of_cluster import add_cluster
 from odradek.broker.metrics.of_connections import add_connections
 from odradek.broker.metrics.of_groups import add_groups
-from odradek.broker.metrics.of_hanging import add_hanging
 from odradek.broker.metrics.of_lags import add_lags
 from odradek.broker.metrics.of_partitions import add_partitions
 from odradek.broker.metrics.of_process import add_process, of_process
 from odradek.broker.metrics.of_requests import add_requests
 from odradek.broker.metrics.of_security import add_security
 from odradek.broker.metrics.of_store import add_store
-from odradek.broker.metrics.of_topic_partitions import add_topic_partitions
 from odradek.broker.metrics.of_traffic import add_traffic
 from odradek.broker.metrics.of_transactions import add_transactions
 
@@ -42,14 +39,12 @@ SOURCES: Final[Sequence[Source]] = (
     add_requests,
     add_traffic,
     add_partitions,
-    add_topic_partitions,
     add_transactions,
-    add_hanging,
     add_groups,
     add_lags,
 )
 
-
+OPEN_METRICS: Final = "application/openmetrics-text"
 SCRAPE_SECONDS: Final = 30.0
 """The time that a scrape may take, with its wait for the one before."""
 TOO_LATE: Final = HttpAnswer(b"the broker is too busy for a scrape, or its disk is\n", status=503)
@@ -63,7 +58,7 @@ class MetricsPage:
 
     async def get(self, accept: str) -> HttpAnswer:
         """Return a scrape, in the format that its header Accept prefers."""
-        encode, content_type = choose_encoder(accept)
+        content_type = _content_type(accept)
         with trio.move_on_after(SCRAPE_SECONDS):
             async with self._scraping:
                 families = Families()
@@ -71,6 +66,13 @@ class MetricsPage:
                 turns = Turns()
                 for add in SOURCES:
                     await add(families, self._inside, turns)
-                body = await self._offload(partial(encode, families))
+                is_open = content_type.startswith(OPEN_METRICS)
+                body = await families.text(turns, is_open=is_open)
             return HttpAnswer(body, content_type)
         return TOO_LATE
+
+
+def _content_type(accept: str) -> str:
+    """Return the format that a scrape prefers. No name needs an escape, so none is named."""
+    _, content_type = choose_encoder(accept)
+    return content_type.partition("; escaping")[0]

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from odradek.broker.environment.turns import Turns
+from odradek.broker.metrics.families import Families
 from odradek.broker.testing import RunningBroker, run_broker
 from tests.broker.raw import PATIENCE_SECONDS
 
@@ -41,6 +43,11 @@ class Scrape:
             for sample in self._samples
             if sample.name == name and labels.items() <= sample.labels.items()
         ]
+
+
+async def scraped(families: Families) -> Scrape:
+    """Return the samples of families that no broker has served."""
+    return Scrape((await families.text(Turns(), is_open=False)).decode())
 
 
 class Page:

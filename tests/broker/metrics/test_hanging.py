@@ -15,7 +15,7 @@ from odradek.broker.metrics.of_hanging import add_hanging
 from odradek.client.blocking import Admin
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
 from tests.broker.metrics.clerks import wait_until
-from tests.broker.metrics.scraping import observed
+from tests.broker.metrics.scraping import observed, scraped
 from tests.client.hanging import WITHOUT_VERIFICATION, leave_hanging
 
 NODE, OTHER = 1, 2
@@ -23,18 +23,13 @@ PRODUCER_ID = 7
 NAME = "odradek_txn_hanging"
 
 
-async def hanging(*, owns: str | None, state_leader: int) -> dict[str, float]:
+async def hanging(*, owns: str | None, state_leader: int, leads: bool = True) -> dict[str, float]:
     """Return the samples where a transaction is late in partition `a`.
 
     `owns` is the partition in the transaction of the id with this producer; None: no id has it.
+    `leads` is False for a follower of `a`.
     """
-    entry = SimpleNamespace(updated_ms=0, producer_id=PRODUCER_ID)
-    late = SimpleNamespace(
-        leading=object(),
-        by_id="a",
-        log=SimpleNamespace(producers=SimpleNamespace(open_count=1)),
-        open_transactions=lambda: [entry],
-    )
+    late: Any = SimpleNamespace(leading=object() if leads else None, by_id="a")
     view = SimpleNamespace(transaction=SimpleNamespace(producer_id=PRODUCER_ID), partitions={owns})
     state = PartitionImage(leader=state_leader, leader_epoch=0, replicas=(NODE,), isr=(NODE,))
     topic = TopicImage(
@@ -42,10 +37,7 @@ async def hanging(*, owns: str | None, state_leader: int) -> dict[str, float]:
     )
     inside: Any = SimpleNamespace(
         core=SimpleNamespace(
-            clock=SimpleNamespace(wall_ms=lambda: 2_000),
-            config=SimpleNamespace(transaction_max_timeout_ms=1_000),
             settings=SimpleNamespace(now=SimpleNamespace(node_id=NODE)),
-            partitions=SimpleNamespace(all=lambda: [late]),
             transactions=SimpleNamespace(
                 transactions=lambda: [] if owns is None else [view], is_loading=False
             ),
@@ -53,9 +45,9 @@ async def hanging(*, owns: str | None, state_leader: int) -> dict[str, float]:
         metadata=SimpleNamespace(image=ClusterImage(cluster_id="").with_topics([topic])),
     )
     families = Families()
-    await add_hanging(families, inside, Turns())
-    (family,) = families.collect()
-    return {sample.labels["coordinator"]: sample.value for sample in family.samples}
+    await add_hanging(families, inside, Turns(), [(late, PRODUCER_ID)])
+    scrape = await scraped(families)
+    return {where: scrape.value(NAME, coordinator=where) for where in ("here", "elsewhere")}
 
 
 async def test_a_transaction_without_an_id_hangs_if_no_other_broker_can_have_the_id() -> None:
@@ -66,6 +58,11 @@ async def test_a_transaction_without_an_id_hangs_if_no_other_broker_can_have_the
 async def test_the_id_says_whether_its_transaction_has_the_partition() -> None:
     assert await hanging(owns="a", state_leader=OTHER) == {"here": 0, "elsewhere": 0}
     assert await hanging(owns="b", state_leader=OTHER) == {"here": 1, "elsewhere": 0}
+
+
+async def test_a_transaction_that_hangs_is_counted_by_the_leader_of_its_partition_only() -> None:
+    found = await hanging(owns=None, state_leader=NODE, leads=False)
+    assert found == {"here": 0, "elsewhere": 0}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.of_lags import UNKNOWN, add_lags
 from odradek.broker.metrics.readable_ends import ReadableEnds
 from odradek.broker.values.topic_partition import TopicPartition
+from tests.broker.metrics.scraping import scraped
 from tests.broker.storage.samples import TOPIC, TOPIC_ID, Machine, batch
 
 GROUP = "refunds"
@@ -50,8 +51,7 @@ async def test_partitions_without_a_replica_are_counted_and_those_of_deleted_top
     )
     families = Families()
     await add_lags(families, inside, Turns())
-    found = {family.name: family.samples for family in families.collect()}
-    labels = {"consumergroup": GROUP, "topic": TOPIC}
+    scrape = await scraped(families)
     for name, value in ((UNKNOWN, 1), ("kafka_consumergroup_lag_sum", 2)):
-        (sample,) = found[name]
-        assert (sample.labels, sample.value) == (labels, value)
+        assert len(scrape.values(name)) == 1
+        assert scrape.value(name, consumergroup=GROUP, topic=TOPIC) == value
