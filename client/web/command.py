@@ -169,7 +169,8 @@ def web(
 
     def started(listeners: Sequence[Listener]) -> None:
         link = f"{scheme}://{visitors.names[0]}:{port_of(listeners[0])}/"
-        said = f"odradek web shows the brokers of {bootstrap} at {link}"
+        whom = "" if proxy is None else " to its proxy"
+        said = f"odradek web shows the brokers of {bootstrap}{whom} at {link}"
         click.echo(start_line(said, log_format))
         sys.stdout.flush()
 

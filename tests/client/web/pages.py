@@ -21,9 +21,11 @@ Condition = Callable[[dict[tuple[str, str], Any]], object]
 class ServedPage:
     """A page that is served."""
 
-    def __init__(self, link: str, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, link: str, process: "subprocess.Popen[str]", said: str = "") -> None:
         self.link = link
         self.process = process
+        self.said = said
+        """The line with the link."""
 
     def rows_until(self, is_there: Condition) -> Any:
         return rows_until(self.link, is_there)
@@ -57,4 +59,4 @@ def served_page(bootstrap: str, *options: str) -> Iterator[ServedPage]:
         said = process.stdout.readline()
         found = LINK.search(said)
         assert found is not None, said
-        yield ServedPage(f"{found[1]}:{found[2]}/", process)
+        yield ServedPage(f"{found[1]}:{found[2]}/", process, said)
