@@ -6,7 +6,7 @@ the names of kafka_exporter.
 
 from typing import Final
 
-from odradek.broker.metrics.families import Families, text_of
+from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
 from odradek.broker.partitions.partition import Partition
 
@@ -39,7 +39,7 @@ class EachPartition:
     def add(self, partition: Partition) -> None:
         """Add the samples of a partition."""
         log, high_watermark = partition.log, partition.high_watermark
-        labels = text_of(topic=partition.topic, partition=str(partition.index))
+        labels = {"topic": partition.topic, "partition": str(partition.index)}
         self._size.add(labels, log.size_bytes)
         self._segments.add(labels, len(log.segments))
         self._start.add(labels, log.log_start_offset)

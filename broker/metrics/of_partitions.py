@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from typing import Final
 
 from odradek.broker.environment.turns import Turns, in_parts
-from odradek.broker.metrics.families import Families, text_of
+from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
 from odradek.broker.metrics.of_each_partition import EachPartition
 from odradek.broker.metrics.of_hanging import LateTransaction, add_hanging
@@ -102,7 +102,7 @@ async def _add_topics(families: Families, logs: Logs, turns: Turns) -> None:
     )
     for topic, size_bytes in logs.size_bytes.items():
         await turns.take()
-        labels = text_of(topic=topic)
+        labels = {"topic": topic}
         sizes.add(labels, size_bytes)
         segments.add(labels, logs.segments[topic])
         held.add(labels, logs.held[topic])

@@ -4,7 +4,7 @@ from operator import attrgetter
 from typing import Final
 
 from odradek.broker.environment.turns import Turns
-from odradek.broker.metrics.families import Families, text_of
+from odradek.broker.metrics.families import Families
 from odradek.broker.metrics.inside import Inside
 
 COUNTERS: Final = (
@@ -26,6 +26,6 @@ async def add_traffic(families: Families, inside: Inside, turns: Turns) -> None:
     ]
     for topic, traffic in inside.core.partitions.traffic:
         await turns.take()
-        labels = text_of(topic=topic)
+        labels = {"topic": topic}
         for family, count_of in columns:
             family.add(labels, count_of(traffic))

@@ -1,4 +1,4 @@
-"""The page `/metrics`: what is counted is read in turns, and each sample is a line of text at once.
+"""The page `/metrics`: read what is counted, in turns, and format it outside the loop.
 
 Nothing is counted for the page: it reads plain attributes of the parts, and for the lag of groups
 the ends of logs. One scrape is made at a time, so that many that ask cost no more than one. If it
@@ -7,6 +7,7 @@ places of the listener, and `/live` would have none.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -44,7 +45,6 @@ SOURCES: Final[Sequence[Source]] = (
     add_lags,
 )
 
-OPEN_METRICS: Final = "application/openmetrics-text"
 SCRAPE_SECONDS: Final = 30.0
 """The time that a scrape may take, with its wait for the one before."""
 TOO_LATE: Final = HttpAnswer(b"the broker is too busy for a scrape, or its disk is\n", status=503)
@@ -58,7 +58,7 @@ class MetricsPage:
 
     async def get(self, accept: str) -> HttpAnswer:
         """Return a scrape, in the format that its header Accept prefers."""
-        content_type = _content_type(accept)
+        encode, content_type = choose_encoder(accept)
         with trio.move_on_after(SCRAPE_SECONDS):
             async with self._scraping:
                 families = Families()
@@ -66,13 +66,6 @@ class MetricsPage:
                 turns = Turns()
                 for add in SOURCES:
                     await add(families, self._inside, turns)
-                is_open = content_type.startswith(OPEN_METRICS)
-                body = await families.text(turns, is_open=is_open)
+                body = await self._offload(partial(encode, families))
             return HttpAnswer(body, content_type)
         return TOO_LATE
-
-
-def _content_type(accept: str) -> str:
-    """Return the format that a scrape prefers. No name needs an escape, so none is named."""
-    _, content_type = choose_encoder(accept)
-    return content_type.partition("; escaping")[0]

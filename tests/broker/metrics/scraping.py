@@ -6,9 +6,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
 from odradek.broker.testing import RunningBroker, run_broker
 from tests.broker.raw import PATIENCE_SECONDS
@@ -45,9 +45,9 @@ class Scrape:
         ]
 
 
-async def scraped(families: Families) -> Scrape:
+def scraped(families: Families) -> Scrape:
     """Return the samples of families that no broker has served."""
-    return Scrape((await families.text(Turns(), is_open=False)).decode())
+    return Scrape(generate_latest(families).decode())
 
 
 class Page:

@@ -46,7 +46,7 @@ async def hanging(*, owns: str | None, state_leader: int, leads: bool = True) ->
     )
     families = Families()
     await add_hanging(families, inside, Turns(), [(late, PRODUCER_ID)])
-    scrape = await scraped(families)
+    scrape = scraped(families)
     return {where: scrape.value(NAME, coordinator=where) for where in ("here", "elsewhere")}
 
 

@@ -51,7 +51,7 @@ async def test_partitions_without_a_replica_are_counted_and_those_of_deleted_top
     )
     families = Families()
     await add_lags(families, inside, Turns())
-    scrape = await scraped(families)
+    scrape = scraped(families)
     for name, value in ((UNKNOWN, 1), ("kafka_consumergroup_lag_sum", 2)):
         assert len(scrape.values(name)) == 1
         assert scrape.value(name, consumergroup=GROUP, topic=TOPIC) == value
