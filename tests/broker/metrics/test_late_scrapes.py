@@ -36,4 +36,4 @@ async def test_a_scrape_does_not_wait_without_end_for_one_that_reads_of_a_disk(
         assert trio.current_time() - began == 3 * SCRAPE_SECONDS
         disk_goes_on.set()
     found = await scraped.get("")
-    assert (found.status, b"lag 7\n" in found.body) == (200, True)
+    assert (found.status, b"lag 7.0\n" in found.body) == (200, True)
