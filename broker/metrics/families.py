@@ -5,7 +5,7 @@ the page, too, where its source declares it: a query for it then finds no series
 that is unknown.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -24,16 +24,16 @@ INFINITY: Final = "+Inf"
 class Family:
     """The samples of one name. Whoever adds many of them asks for the family once."""
 
-    __slots__ = ("_name", "_samples", "metric")
+    __slots__ = ("_add_sample", "_name", "metric")
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
-        self._samples = metric.add_sample
+        self._add_sample = metric.add_sample
         self._name = f"{metric.name}_total" if metric.type == "counter" else metric.name
 
-    def add(self, labels: Mapping[str, str], value: float) -> None:
+    def add(self, labels: dict[str, str], value: float) -> None:
         """Add a sample. Samples may share their labels, which are not changed."""
-        self._samples(self._name, dict(labels), value)
+        self._add_sample(self._name, labels, value)
 
 
 class Families:

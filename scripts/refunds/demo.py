@@ -107,17 +107,21 @@ def create_topics(bootstrap: str, replication_factor: int = 1, access: Access = 
     until = time.monotonic() + BROKERS_SECONDS
     with Admin(bootstrap, **access.options(ADMINISTRATOR)) as admin:
         for topic in ALL_TOPICS:
-            while True:
-                try:
-                    admin.create_topic(
-                        topic, partitions=PARTITIONS, replication_factor=replication_factor
-                    )
-                    break
-                except Refused as error:
-                    may_come = error.code == ErrorCode.INVALID_REPLICATION_FACTOR
-                    if not may_come or time.monotonic() > until:
-                        raise
-                    time.sleep(PAUSE_SECONDS)
+            while not has_created(admin, topic, replication_factor):
+                if time.monotonic() > until:
+                    raise SystemExit(f"demo: too few brokers for the replicas of {topic}")
+                time.sleep(PAUSE_SECONDS)
+
+
+def has_created(admin: Admin, topic: str, replication_factor: int) -> bool:
+    """Create a topic. Return False if there are too few brokers now."""
+    try:
+        admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor)
+    except Refused as error:
+        if error.code == ErrorCode.INVALID_REPLICATION_FACTOR:
+            return False
+        raise
+    return True
 
 
 def delete_topics(bootstrap: str) -> None:
