@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 KILLED = -signal.SIGKILL
+TERMINATED = -signal.SIGTERM
 PATIENCE_S = 60
 SHORTEST_SESSION_MS = 6_000
 """The shortest session time-out that brokers allow by default."""

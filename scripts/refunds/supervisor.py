@@ -23,7 +23,7 @@ from scripts.refunds.besieged import Besieged
 from scripts.refunds.chaos import INSIDE, PARTITIONS, SCALE, ZOMBIE, Strike
 from scripts.refunds.load import Feeder
 from scripts.refunds.owners import Owners
-from scripts.refunds.processes import KILLED, Worker, wait_for
+from scripts.refunds.processes import KILLED, TERMINATED, Worker, wait_for
 from scripts.refunds.processor import FENCED_STATUS, GROUP, TOPIC_IN
 
 MARGIN: Final = 0.05
@@ -278,7 +278,7 @@ class Supervisor:
     def note_end(self, worker: Worker, status: int) -> None:
         if status == KILLED:
             self.counts["kills of processors"] += 1
-        elif status not in (0, FENCED_STATUS):
+        elif status not in (0, FENCED_STATUS) and not self._was_stopped_early(worker, status):
             raise SystemExit(f"demo: a processor ended with status {status}: see {self.log}")
         if self.workers.get(worker.name) is not worker:
             return
@@ -291,3 +291,7 @@ class Supervisor:
         owned = self.owners.ended(worker.name, cause)
         self.say(f"{cause} of processor {worker.name} inside a slice; it owned {owned}")
         self.start(worker.name)
+
+    def _was_stopped_early(self, worker: Worker, status: int) -> bool:
+        """Whether SIGTERM met a processor that had no handler yet: it has not begun anything."""
+        return worker in self.stopped and status == TERMINATED

@@ -10,8 +10,8 @@ from scripts.refunds.access import give_rights, run_secured
 from scripts.refunds.besieged import OneBroker
 from scripts.refunds.chaos import INSIDE, SCALE, ZOMBIE, Strike
 from scripts.refunds.demo import Plan, create_topics, run_application
-from scripts.refunds.processes import GROUP_SETTINGS
-from scripts.refunds.supervisor import ZOMBIES_REFUSED
+from scripts.refunds.processes import GROUP_SETTINGS, TERMINATED
+from scripts.refunds.supervisor import ZOMBIES_REFUSED, Supervisor
 
 FLIGHTS = 6_000
 SESSION_MS = 1_000
@@ -94,3 +94,26 @@ def test_the_demo_fails_if_offsets_are_stored_without_the_transaction_or_the_mem
     assert any("are there more than once" in fault for fault in faults), faults
     assert any("had two owners" in fault for fault in faults), faults
     assert "the zombie was not refused" in faults
+
+
+def test_a_processor_that_leaves_before_it_handles_sigterm_has_done_nothing_wrong(
+    tmp_path: Path,
+) -> None:
+    """Its interpreter has hardly started then: the signal ends it by its default."""
+    said: list[str] = []
+    say = said.append
+    with run_broker(data_dir=tmp_path / "data") as broker:
+        supervisor = Supervisor(
+            OneBroker(broker, say),
+            flights=0,
+            worker_options=("--slice", "1"),
+            log=tmp_path / "log",
+            say=say,
+            progress=lambda _: None,
+            strikes=[],
+        )
+        supervisor.start("1")
+        worker = supervisor.workers["1"]
+        supervisor.stop(["1"])
+    assert worker.process.returncode == TERMINATED
+    assert said == ["SIGTERM to processor 1, owner of no partition"]
