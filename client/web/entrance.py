@@ -21,6 +21,13 @@ from odradek.client.web.guard import (
 
 DEFAULT_PORT: Final = 8080
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]+")
+OF_BROWSERS: Final = re.compile(
+    r"(accept|content|if|sec)-.*|accept|authorization|cache-control|connection|cookie|dnt|forwarded"
+    r"|host|origin|pragma|priority|range|referer|te|upgrade.*|user-agent|via|x-forwarded-proto"
+    r"|x-requested-with",
+    re.IGNORECASE,
+)
+"""Headers that say nothing of the visitor, and that are there when nobody has named one."""
 WILDCARDS: Final = ("0.0.0.0", "[::]")
 
 Listener = trio.SocketListener | trio.SSLListener[trio.SocketStream]
@@ -66,6 +73,11 @@ def proxy_of(addresses: Sequence[str], user_header: str | None) -> Proxy | None:
     if user_header is not None and HEADER_NAME.fullmatch(user_header) is None:
         raise UnsafePage(
             f"--user-header is the name of a header, as in X-Forwarded-User, not {user_header!r}"
+        )
+    if user_header is not None and OF_BROWSERS.fullmatch(user_header) is not None:
+        raise UnsafePage(
+            f"--user-header is a header that the proxy sets for a visitor whom it knows, and "
+            f"{user_header} comes from everybody"
         )
     try:
         networks = tuple(map(ipaddress.ip_network, addresses))

@@ -123,6 +123,8 @@ def test_a_proxy_stands_for_tls_and_for_passwords_only_if_it_names_its_visitors(
         (["proxy.internal"], None, "--proxy is an address or a network"),
         (["10.1.2.3/16"], None, "has host bits set"),
         (["10.1.2.3"], "X User", "--user-header is the name of a header"),
+        (["10.1.2.3"], "User-Agent", "and User-Agent comes from everybody"),
+        (["10.1.2.3"], "sec-fetch-user", "and sec-fetch-user comes from everybody"),
     ],
 )
 def test_a_proxy_that_cannot_be_known_is_refused(
