@@ -24,16 +24,47 @@ that a peer whose records have a byte holds everybody up for a millisecond, and 
 connection keeps the memory for them, which is a third more in OpenSSL."""
 HANDSHAKE_BYTES: Final = 4 * 1024
 """The same for a handshake, whose peer may be anybody."""
+RECORD_HEAD_BYTES: Final = 5
+"""Type, version and length (RFC 8446, 5.1)."""
+LENGTH_AT: Final = 3
+RECORD_MAX_BYTES: Final = 16 * 1024 + 2 * 1024
+"""The most bytes of any version behind the head. OpenSSL refuses more as soon as it sees them."""
 RECORDS_AT_ONCE: Final = 64
 """After so many records a call receives nothing more."""
 ENCRYPTED: Final[Sequence[Buffer]] = (b"",)
 """The rest of parts that are encrypted, and not sent yet."""
 
 
+class RecordEnds:
+    """Finds the ends of records in a stream that comes in pieces."""
+
+    __slots__ = ("_head", "_left")
+
+    def __init__(self) -> None:
+        self._head = b""
+        """What has come of a head that is not whole."""
+        self._left = 0
+        """The bytes of a record that are still to come."""
+
+    def are_in(self, piece: bytes) -> bool:
+        """Return True if a record ends in the next piece, or can be none."""
+        stream, at = self._head + piece, self._left
+        found = 0 < at <= len(stream)
+        while len(stream) - at >= RECORD_HEAD_BYTES:
+            size = int.from_bytes(stream[at + LENGTH_AT : at + RECORD_HEAD_BYTES], "big")
+            at += RECORD_HEAD_BYTES + size
+            found |= at <= len(stream) or not 0 < size <= RECORD_MAX_BYTES
+        self._head, self._left = stream[at:], max(0, at - len(stream))
+        return found
+
+
 class EncryptedSocket:
     """The TLS of one connection. `agree` may run in a thread; nothing else does meanwhile."""
 
-    __slots__ = ("_has_ended", "_incoming", "_is_full", "_outgoing", "_socket", "_tls", "_unsent")
+    __slots__ = (
+        *("_has_ended", "_incoming", "_is_full", "_outgoing", "_record_ends", "_socket", "_tls"),
+        "_unsent",
+    )
 
     def __init__(
         self, sock: socket.socket, context: ssl.SSLContext, *, server_hostname: str | None = None
@@ -48,6 +79,7 @@ class EncryptedSocket:
             server_hostname=server_hostname,
         )
         self._unsent = memoryview(b"")
+        self._record_ends = RecordEnds()
         self._is_full = False
         self._has_ended = False
 
@@ -65,13 +97,17 @@ class EncryptedSocket:
         """The bytes that have arrived, and that no call has received yet."""
         return self._tls.pending() + (self._incoming.pending if self._is_full else 0)
 
-    def arrive(self) -> None:
-        """Take what has arrived of a handshake. Raises BlockingIOError if that is nothing."""
+    def arrive(self) -> bool:
+        """Take what has arrived of a handshake. Return False if `agree` could not go on with it.
+
+        Raises BlockingIOError if nothing has arrived.
+        """
         arrived = self._socket.recv(HANDSHAKE_BYTES)
-        if arrived:
-            self._incoming.write(arrived)
-        else:
+        if not arrived:
             self._incoming.write_eof()
+            return True
+        self._incoming.write(arrived)
+        return self._record_ends.are_in(arrived)
 
     def agree(self) -> bool:
         """Continue the handshake. Return False if the other side must send more. Raises OSError."""

@@ -2,7 +2,7 @@
 
 The handshake is the only dear step: 2 to 10 ms of a processor. So each of its steps runs in a
 thread (`handshake_threads.py`). OpenSSL releases the interpreter meanwhile. A client that sends
-nothing costs no thread: the first byte is waited for in the loop.
+nothing, or a byte a second, costs no thread: a whole record is waited for in the loop.
 """
 
 import socket
@@ -78,7 +78,7 @@ class TlsConnection(SocketEnd):
                     "security.protocol=SSL, or let it take another port"
                 )
             records = EncryptedSocket(self._socket, self._tls())
-            records.arrive()
+            await self._arrival(records)
             await self._agree(records, note_progress)
         except (OSError, ValueError, trio.ClosedResourceError) as error:
             failure = error if isinstance(error, OSError) else OSError(str(error))
@@ -103,11 +103,17 @@ class TlsConnection(SocketEnd):
                 is_first = False
                 note_progress()
             if not has_agreed:
-                await trio.lowlevel.wait_readable(self._socket)
-                with suppress(BlockingIOError):
-                    records.arrive()
+                await self._arrival(records)
         self._certificate = records.peer_certificate
         self._records = records
+
+    async def _arrival(self, records: EncryptedSocket) -> None:
+        """Wait until a record has arrived whole, or the end of the stream. Raises OSError."""
+        is_whole = False
+        while not is_whole:
+            await trio.lowlevel.wait_readable(self._socket)
+            with suppress(BlockingIOError):
+                is_whole = records.arrive()
 
     async def _first_byte(self) -> int | None:
         """Wait for the first byte, and leave it where it is. Return None at the end."""

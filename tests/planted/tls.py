@@ -172,6 +172,13 @@ TLS_BUGS: Final = (
         tests=(f"{CONNECTION}what_was_decrypted_is_not_forgotten_when_the_buffer_was_too_small",),
     ),
     Planted(
+        bug="each byte of a handshake takes a thread",
+        where="EncryptedSocket.arrive",
+        old="self._record_ends.are_in(arrived)",
+        new="True",
+        tests=(f"{CONNECTION}a_step_of_a_handshake_begins_when_a_record_is_whole",),
+    ),
+    Planted(
         bug="a turn that has read as much as it may is the last of its connection",
         where="Reactor._receive",
         old="self._unfinished.append(descriptor)",

@@ -1,5 +1,6 @@
 """TLS through memory, between two ends of a pair of sockets that take little at once."""
 
+import itertools
 import random
 import socket
 import ssl
@@ -8,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.environment.encrypted_socket import ENCRYPTED, RECEIVED_BYTES, EncryptedSocket
+from odradek.broker.environment.encrypted_socket import (
+    ENCRYPTED,
+    RECEIVED_BYTES,
+    RECORD_HEAD_BYTES,
+    RECORD_MAX_BYTES,
+    EncryptedSocket,
+    RecordEnds,
+)
 from odradek.client.tls.records import RECORD_BYTES
 from odradek.protocol.schema import Buffer
 from tests.certificates import Authority
@@ -136,3 +144,23 @@ def test_the_end_comes_behind_the_last_bytes(ends: Ends) -> None:
     buffer = memoryview(bytearray(RECEIVED_BYTES))
     assert server.recv_into(buffer) == 4
     assert server.recv_into(buffer) == 0
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 1_000])
+def test_the_ends_of_records_are_found_whatever_the_pieces(piece: int) -> None:
+    bodies = [1, 2, 300, RECORD_BYTES, 5]
+    heads = [b"\x16\x03\x03" + size.to_bytes(2, "big") for size in bodies]
+    stream = b"".join(head + bytes(size) for head, size in zip(heads, bodies, strict=True))
+    ends = set(itertools.accumulate(RECORD_HEAD_BYTES + size for size in bodies))
+    found = RecordEnds()
+    for at in range(0, len(stream), piece):
+        some = stream[at : at + piece]
+        assert found.are_in(some) == any(at < end <= at + len(some) for end in ends), at
+
+
+@pytest.mark.parametrize("size", [0, RECORD_MAX_BYTES + 1, 0xFFFF])
+def test_a_record_that_can_be_none_is_not_waited_for(size: int) -> None:
+    head = b"\x16\x03\x03" + size.to_bytes(2, "big")
+    found = RecordEnds()
+    assert not found.are_in(head[:-1])
+    assert found.are_in(head[-1:])

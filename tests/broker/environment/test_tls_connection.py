@@ -15,7 +15,11 @@ import trio
 import trio.testing
 
 from odradek.broker.environment import reactor
-from odradek.broker.environment.encrypted_socket import RECEIVED_BYTES, RECORDS_AT_ONCE
+from odradek.broker.environment.encrypted_socket import (
+    RECEIVED_BYTES,
+    RECORDS_AT_ONCE,
+    EncryptedSocket,
+)
 from odradek.broker.environment.env import Connection, HandshakeFailed, OtherEnd
 from odradek.broker.environment.system import SystemNetwork
 from odradek.broker.tls.listener_tls import ListenerTls
@@ -409,7 +413,7 @@ async def test_a_handshake_for_which_no_thread_can_start_is_refused(
     async with served(tmp_path) as found:
         with monkeypatch.context() as patched, found.plain() as client:
             patched.setattr(threading.Thread, "start", cannot_start)
-            client.sendall(b"\x16")
+            client.sendall(client_hello())
             await until(lambda: bool(found.failures))
         assert "can't start new thread" in found.failures[0]
         with await found.client():
@@ -430,3 +434,31 @@ async def test_a_hello_in_pieces_makes_progress_once_and_a_byte_makes_none(tmp_p
             client.sendall(b"\x00")
         await until(lambda: found.ends == 1)
     assert found.progress == 1
+
+
+async def test_a_step_of_a_handshake_begins_when_a_record_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that trickled its bytes had a thread for each of them."""
+    steps: list[EncryptedSocket] = []
+    agree = EncryptedSocket.agree
+
+    def agree_and_note(side: EncryptedSocket) -> bool:
+        steps.append(side)
+        return agree(side)
+
+    async def trickle(client: socket.socket, record: bytes) -> None:
+        for byte in record:
+            client.sendall(bytes([byte]))
+            await trio.testing.wait_all_tasks_blocked()
+
+    monkeypatch.setattr(EncryptedSocket, "agree", agree_and_note)
+    async with served(tmp_path) as found:
+        with found.plain() as client:
+            await trickle(client, client_hello())
+            await until(lambda: found.progress == 1)
+            assert len(steps) == 1
+            await trickle(client, bytes.fromhex("14 0303 0001 01"))  # which TLS 1.3 passes over
+            await until(lambda: len(steps) == 2)
+        await until(lambda: found.ends == 1)
+    assert len(steps) == 2
