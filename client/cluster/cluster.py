@@ -64,6 +64,8 @@ class _Refresh:
 
     def __init__(self) -> None:
         self.is_over = trio.Event()
+        self.is_answered = False
+        """False if it failed, or if the task that sent it was cancelled."""
         self.error: OdradekError | None = None
 
 
@@ -233,12 +235,13 @@ class Cluster:
         error. Raises the errors of `ask`.
         """
         wanted = None if topics is None else tuple(sorted(topics))
-        under_way = self._refreshing.get(wanted)
-        if under_way is not None:
+        while (under_way := self._refreshing.get(wanted)) is not None:
             await under_way.is_over.wait()
             if under_way.error is not None:
                 raise under_way.error.copy()
-            return None
+            if under_way.is_answered:
+                return None
+            # Its task was cancelled, and nothing was learned: the first waiter asks itself.
         mine = self._refreshing[wanted] = _Refresh()
         try:
             request = MetadataRequest(
@@ -257,6 +260,7 @@ class Cluster:
                 self.connections.drop_moved(node_id)
             if wanted is None:
                 self.metadata.forget_topics_but({topic.name for topic in answer.topics})
+            mine.is_answered = True
             return answer
         except OdradekError as error:
             mine.error = error

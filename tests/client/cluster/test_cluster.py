@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from odradek.client import Closed, Disconnected
+from odradek.client import Closed, Consumer, Disconnected
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.config import ClientConfig
 from odradek.protocol.apis.metadata import METADATA
-from tests.client.fake_broker import ADDRESS, FakeBroker
+from tests.client.fake_broker import ADDRESS, SILENCE, FakeBroker
 
 
 def cluster_of(broker: FakeBroker) -> Cluster:
@@ -42,6 +42,36 @@ async def test_who_asks_the_same_meanwhile_asks_no_second_time(
         for _ in range(3):
             nursery.start_soon(cluster.topic, "t")
     assert len(fake_broker.asked(METADATA)) == 1
+
+
+async def test_who_asks_the_same_as_a_call_that_is_cancelled_asks_again(
+    autojump_clock: MockClock, fake_broker: FakeBroker
+) -> None:
+    """It took the cancelled request for an answered one: there seemed to be no topic at all."""
+    fake_broker.next(METADATA, SILENCE)
+    scope = trio.CancelScope()
+    found: list[list[str]] = []
+
+    async def list_topics() -> None:
+        found.append(await consumer.topics())
+
+    async def list_topics_and_be_cancelled() -> None:
+        with scope:
+            await consumer.topics()
+
+    async with (
+        Consumer(ADDRESS, connect=fake_broker.connect) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(list_topics_and_be_cancelled)
+        await wait_all_tasks_blocked()
+        nursery.start_soon(list_topics)
+        nursery.start_soon(list_topics)
+        await wait_all_tasks_blocked()
+        scope.cancel()
+        await wait_all_tasks_blocked()
+        fake_broker.disconnect()  # that connection has no answer for anybody
+    assert found == [["t"], ["t"]]
 
 
 async def test_a_call_ends_when_the_client_is_closed_before_its_connection_was_begun(
