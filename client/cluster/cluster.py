@@ -371,10 +371,16 @@ class Cluster:
             raise Retriable(f"{doing}: the broker's answer leaves it out")
         self.check(found.error_code, doing, found.error_message)
         node = checked(Node(found.node_id, found.host, found.port))
-        # Only `refresh` changes a known address, as it also drops the connections to the old one.
-        self.metadata.nodes.setdefault(node.node_id, node)
+        await self._learn_address(node)
         self._coordinators[(kind, key)] = node.node_id
         return node.node_id
+
+    async def _learn_address(self, node: Node) -> None:
+        """Note the address of a coordinator. Raises the errors of `refresh`."""
+        known = self.metadata.nodes.setdefault(node.node_id, node)
+        if (known.host, known.port) != (node.host, node.port):
+            # Only `refresh` changes a known address: it also drops the connections to the old one.
+            await self.refresh()
 
     async def learn_coordinators(self, kind: CoordinatorKind, keys: Iterable[str]) -> None:
         """Look for the coordinators of many keys at once, so that `coordinator` knows them.
@@ -392,9 +398,8 @@ class Cluster:
             answer = await connection.request(FIND_COORDINATOR, version, request)
             for found in answer.coordinators:
                 if found.error_code == ErrorCode.NONE and found.key in some:
-                    node = checked(Node(found.node_id, found.host, found.port))
-                    self.metadata.nodes.setdefault(node.node_id, node)
-                    self._coordinators[(kind, found.key)] = node.node_id
+                    await self._learn_address(checked(Node(found.node_id, found.host, found.port)))
+                    self._coordinators[(kind, found.key)] = found.node_id
 
     def drop_coordinator(self, kind: CoordinatorKind, key: str, purpose: str) -> None:
         """Close a connection to a coordinator, whose answer is not needed any more."""

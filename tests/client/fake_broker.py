@@ -153,6 +153,8 @@ class FakeBroker:
         self.ended, self.codecs = self.state.ended, self.state.codecs
         self.connections = 0
         self.is_down = False
+        self.port = PORT
+        """The port at which it is reached, and which it names. A test may change it."""
         self.read: Callable[[FetchPartition], PartitionData | None] = lambda _: None
         """Returns the records for a fetch of a partition. With None there is no answer."""
         self._nursery = nursery
@@ -213,7 +215,7 @@ class FakeBroker:
         self.state.take_over(transactional_id)
 
     async def connect(self, host: str, port: int) -> MemoryStream:
-        if self.is_down or (host, port) != (HOST, PORT):
+        if self.is_down or (host, port) != (HOST, self.port):
             raise ConnectionRefusedError(111, "Connection refused")
         self.connections += 1
         ours, theirs = trio.testing.memory_stream_pair()
@@ -322,7 +324,7 @@ class FakeBroker:
     def _metadata(self, body: MetadataRequest, code: ErrorCode) -> MetadataResponse:
         wanted = [t.name for t in body.topics] if body.topics is not None else list(self.topics)
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=NODE, host=HOST, port=PORT),),
+            brokers=(MetadataResponseBroker(node_id=NODE, host=HOST, port=self.port),),
             cluster_id="fake",
             controller_id=NODE,
             topics=tuple(self._topic(name or "", code) for name in wanted),
@@ -358,7 +360,7 @@ class FakeBroker:
                     key=key,
                     node_id=NODE,
                     host=HOST,
-                    port=PORT,
+                    port=self.port,
                     error_code=code,
                     error_message=None,
                 )

@@ -11,6 +11,7 @@ from odradek.client import (
     Fatal,
     GroupMetadata,
     OffsetAndMetadata,
+    Producer,
     Refused,
     TopicPartition,
 )
@@ -27,8 +28,10 @@ from odradek.protocol.errors import ErrorCode
 from odradek.protocol.record import Record, encode_batch
 from tests.client.conftest import MakeProducer
 from tests.client.fake_broker import (
+    HOST,
     LOST_AFTER,
     LOST_BEFORE,
+    PORT,
     SILENCE,
     Answer,
     FakeBroker,
@@ -429,3 +432,21 @@ async def test_the_transactions_repr_tells_where_it_is(
             await transaction.send_offsets({PLACE: 1}, "g")
             assert "open, 1 partitions, offsets of g" in repr(transaction)
         assert "committed" in repr(transaction)
+
+
+async def test_a_coordinator_that_comes_back_at_another_address_is_found_there(
+    autojump_clock: MockClock, broker: FakeBroker
+) -> None:
+    """Nothing but a commit was under way, so the old address was tried until its time was over."""
+    both = f"{HOST}:{PORT},{HOST}:{PORT + 1}"
+    async with (
+        Producer(both, connect=broker.connect, transactional_id="x") as producer,
+        producer.transaction() as transaction,
+    ):
+        await transaction.send("t", b"a", partition=0)
+        await transaction.flush()
+        broker.port = PORT + 1
+        broker.disconnect()
+        with trio.fail_after(30):
+            await transaction.commit()
+    assert broker.ended == [("x", True)]
