@@ -7,12 +7,15 @@ in pieces of a record.
 
 A result of `recv_into` that is smaller than its buffer means that nothing is left: what arrives
 after that makes the socket readable. After a full one, `pending_bytes` says what has arrived
-already. There is no renegotiation, so receiving never waits for sending, nor the reverse.
+already. There is no renegotiation, so receiving never waits for sending, nor the reverse. But some
+records are answered by OpenSSL while it reads, and those answers are sent at once.
 """
 
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from odradek.client.tls.records import RECORD_BYTES, piece_of
@@ -31,6 +34,12 @@ RECORD_MAX_BYTES: Final = 16 * 1024 + 2 * 1024
 """The most bytes of any version behind the head. OpenSSL refuses more as soon as it sees them."""
 RECORDS_AT_ONCE: Final = 64
 """After so many records a call receives nothing more."""
+READS_AT_ONCE: Final = 2
+"""The most reads of a call beyond those whose bytes it returns. The largest record takes two. Other
+records have nothing for the caller: a new key (KeyUpdate), which any client may send again and
+again."""
+ANSWERS_MAX_BYTES: Final = 64 * 1024
+"""The most bytes that OpenSSL has answered to such records and that the peer does not read."""
 ENCRYPTED: Final[Sequence[Buffer]] = (b"",)
 """The rest of parts that are encrypted, and not sent yet."""
 
@@ -121,13 +130,14 @@ class EncryptedSocket:
     def recv_into(self, buffer: memoryview) -> int:
         """Receive until `buffer` is full or nothing is left. Return the bytes; 0 at the end.
 
-        Raises BlockingIOError if nothing is there, and OSError.
+        Raises BlockingIOError if nothing is there, and OSError. If a peer has sent so much that it
+        would hold up all others, the rest stays in the socket, which is readable then.
         """
         if self._has_ended:
             return 0
         # With a buffer it returns a number, which its types do not know.
         read, size = cast("Callable[[int, memoryview], int]", self._tls.read), len(buffer)
-        filled = records = 0
+        filled = records = reads = 0
         is_drained = False
         while True:
             try:
@@ -141,6 +151,8 @@ class EncryptedSocket:
                 return filled
             except ssl.SSLWantReadError:
                 self._is_full = False
+                if self._outgoing.pending:
+                    self._send_answers()
             except ssl.SSLEOFError:
                 return self._end(filled)
             except OSError:
@@ -150,7 +162,10 @@ class EncryptedSocket:
             if filled and (is_drained or records >= RECORDS_AT_ONCE):
                 return filled
             try:
+                if reads >= READS_AT_ONCE + filled // RECEIVED_BYTES:
+                    raise BlockingIOError
                 arrived = self._socket.recv(RECEIVED_BYTES)
+                reads += 1
             except BlockingIOError:
                 if filled:
                     return filled
@@ -161,6 +176,13 @@ class EncryptedSocket:
                 return self._end(filled)
             self._incoming.write(arrived)
             is_drained = len(arrived) < RECEIVED_BYTES
+
+    def _send_answers(self) -> None:
+        """Send what OpenSSL answers to what it has read. Raises OSError if the peer reads none."""
+        with suppress(OSError):  # what the peer has sent before its end still counts
+            self.flush()
+        if self._outgoing.pending > ANSWERS_MAX_BYTES:
+            raise OSError(errno.ENOBUFS, "the peer does not read the answers to its TLS records")
 
     def _end(self, filled: int) -> int:
         """Note that the peer sends no more, and return the bytes that came before.
