@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import outcome
 import trio
 
 from odradek.broker.environment.compiled import fastest_steps
@@ -50,6 +51,7 @@ BACKLOG: Final = 1024
 PARTS_MAX: Final = 512
 """The number of buffers in one sendmsg; the system's own limit is 1,024."""
 ACCEPT_PAUSE_SECONDS: Final = 0.1
+THREAD_PAUSE_SECONDS: Final = 0.1
 OF_BOTH_FAMILIES: Final = {"::": ("0.0.0.0", "::"), "localhost": ("127.0.0.1", "::1")}
 """Hosts that stand for an address of IPv4 and one of IPv6, whatever the machine's files say."""
 NO_SUCH_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -447,7 +449,16 @@ def fault_points(wish: str) -> Callable[[str], None]:
 
 
 async def _in_thread(function: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(function)
+    """Run a function in a thread. Wait for one while the system lets none start."""
+    call = functools.partial(outcome.capture, function)
+    while True:
+        try:
+            result: outcome.Outcome[T] = await trio.to_thread.run_sync(call)
+        except RuntimeError as error:
+            LOGGER.warning("no thread can start, and a large request or a hash waits: %s", error)
+            await trio.sleep(THREAD_PAUSE_SECONDS)
+        else:
+            return result.unwrap()
 
 
 def system_env(disk: Disk, meta: MetaStore) -> Env:
