@@ -401,7 +401,11 @@ class ClientConnection(Allowance):
         size_bytes = len(frame) + 4
         counts = self._counts
         since = 0.0 if counts is None else trio.current_time()
-        request = await self._messages.parse(frame)
+        try:
+            request = await self._messages.parse(frame)
+        except Exception as error:
+            blame_for(self.peer, "reading a request", error)
+            raise
         self._serving_key = request.api.key
         try:
             handler = self._handlers.get(request.api.key)

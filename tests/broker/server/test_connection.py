@@ -11,6 +11,7 @@ import trio.testing
 
 from odradek.broker.api.context import Deferred, RequestContext
 from odradek.broker.config.broker import BrokerConfig
+from odradek.broker.server.messages import Messages
 from odradek.broker.server.pending import ANSWERS_PENDING_MAX
 from odradek.broker.server.server import GRACE_SECONDS, LOCAL_RESERVE
 from odradek.broker.txn import state
@@ -19,7 +20,7 @@ from odradek.broker.txn.transaction import State, TransactionMetadata
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from odradek.protocol.apis.fetch import FETCH, FetchRequest, FetchResponse
-from odradek.protocol.connection import ClientProtocol
+from odradek.protocol.connection import ClientProtocol, Request
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from tests.broker.serving import Asked, answers, echo, handlers, serving
 
@@ -163,6 +164,29 @@ async def test_a_bug_in_a_handler_closes_its_connection_with_a_traceback_and_no_
         assert await answers(good, asked, 1) == [2]
     assert [record.exc_info is not None for record in caplog.records] == [True]
     assert "a bug in the broker: FindCoordinator v1" in caplog.messages[0]
+
+
+async def test_a_bug_in_reading_a_request_closes_its_connection_and_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the broker: what reads requests was taken for faultless."""
+    asked, parse = Asked(), Messages.parse
+
+    async def parse_or_fail(messages: Messages, frame: memoryview) -> Request:
+        request = await parse(messages, frame)
+        if request.body.key == "1":
+            raise ZeroDivisionError
+        return request
+
+    monkeypatch.setattr(Messages, "parse", parse_or_fail)
+    async with serving(handlers(echo)) as (network, _):
+        good, bad = network.client(), network.client()
+        bad.send(asked.frame(1))
+        await bad.closed()
+        good.send(asked.frame(2))
+        assert await answers(good, asked, 1) == [2]
+    assert [record.exc_info is not None for record in caplog.records] == [True]
+    assert "a bug in the broker: reading a request" in caplog.messages[0]
 
 
 async def test_a_broken_invariant_stops_everything(caplog: pytest.LogCaptureFixture) -> None:
