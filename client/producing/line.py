@@ -1,6 +1,7 @@
 """The tasks that wait for something that one of them has at a time, in their order."""
 
 from collections import deque
+from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 import trio
@@ -22,13 +23,11 @@ class Line(Generic[T]):
 
     def give(self, thing: T, *, first: bool = False) -> None:
         """Hand a thing to the first task that waits, or keep it. With `first` it is taken next."""
-        while self._waiting:
+        if self._waiting:
             waiter = self._waiting.popleft()
-            if not waiter.is_gone:
-                waiter.got.append(thing)
-                waiter.wake.set()
-                return
-        if first:
+            waiter.got.append(thing)
+            waiter.wake.set()
+        elif first:
             self._free.appendleft(thing)
         else:
             self._free.append(thing)
@@ -48,11 +47,12 @@ class Line(Generic[T]):
             with trio.move_on_after(wait_ms / 1000):
                 await waiter.wake.wait()
         except BaseException:
-            waiter.is_gone = True
             if waiter.got:  # it came at the moment of the cancellation
                 self.give(waiter.got.pop(), first=True)
             raise
-        waiter.is_gone = True
+        finally:
+            with suppress(ValueError):  # it got something, or was woken with nothing
+                self._waiting.remove(waiter)
         return waiter.got.pop() if waiter.got else None
 
     def wake_all(self) -> None:
@@ -67,4 +67,3 @@ class _Waiter(Generic[T]):
     def __init__(self) -> None:
         self.wake: Final = trio.Event()
         self.got: Final[list[T]] = []
-        self.is_gone = False
