@@ -75,6 +75,16 @@ class _Answer(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
+class _WrongRequest(Exception):
+    """The error of a request that cannot be read, or has a body."""
+
+    def __init__(self, status: int, *, is_head: bool) -> None:
+        super().__init__(status)
+        self.status = status
+        self.is_head = is_head
+        """True if an answer may have no body."""
+
+
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, object]]]
 """Answers a question of the page that has parameters. Raises ValueError for a wrong one."""
 
@@ -127,10 +137,10 @@ class PageServer:
         while True:
             try:
                 request = await _next_request(stream, http, patience_s)
-            except h11.RemoteProtocolError as error:
+            except _WrongRequest as wrong:
                 if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    refusal = _Answer(b"this is no request\n", status=error.error_status_hint)
-                    await _send(stream, http, refusal, has_body=True)
+                    refusal = _Answer(b"this is no request\n", status=wrong.status)
+                    await _send(stream, http, refusal, has_body=not wrong.is_head)
                     await _drain(stream)
                 return
             if request is None:
@@ -294,17 +304,21 @@ async def _cancel_at_end(stream: trio.abc.Stream, nursery: ClientNursery) -> Non
 async def _next_request(
     stream: trio.abc.Stream, http: h11.Connection, patience_s: float
 ) -> h11.Request | None:
-    """Return the next request; None at the end. Raises `h11.RemoteProtocolError`."""
+    """Return the next request; None at the end. Raises `_WrongRequest`."""
     found: h11.Request | None = None
     with trio.move_on_after(patience_s) as scope:
         while True:
-            event = http.next_event()
+            try:
+                event = http.next_event()
+                if isinstance(event, h11.Data):
+                    raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
+            except h11.RemoteProtocolError as error:
+                is_head = found is not None and found.method == b"HEAD"
+                raise _WrongRequest(error.error_status_hint, is_head=is_head) from error
             if isinstance(event, h11.Request):
                 found = event
             elif isinstance(event, h11.EndOfMessage):
                 return found
-            elif isinstance(event, h11.Data):
-                raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
             elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
                 return None
             else:

@@ -95,6 +95,7 @@ def get(path: str, *headers: str, method: str = "GET", host: str = "localhost") 
         (get("/double?number=4"), 200, b'{"double": 8}'),
         (get("/double"), 400, b'{"error": "A number is missing."}'),
         (get("/", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
+        (get("/", "Content-Length: 3", method="HEAD") + b"abc", 413, b""),
         (get("/", "X: " + "x" * 2 * HEADERS_MAX_BYTES), 431, b"this is no request\n"),
         (b"GET / HTTP/1.1\r\n\r\n", 400, b"this is no request\n"),  # no Host
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, b"this is no request\n"),
