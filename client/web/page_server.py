@@ -41,7 +41,8 @@ REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
 """The time that a connection may be silent between two requests."""
 SEND_SECONDS: Final = 30.0
-"""The time for a browser to take what it is sent."""
+"""The time for a browser to take `SENT_AT_ONCE_BYTES`."""
+SENT_AT_ONCE_BYTES: Final = 64 * 1024
 PING_SECONDS: Final = 15.0
 """The time after which a stream without news says that it is still there."""
 RETRY_MS: Final = 1_000
@@ -345,11 +346,16 @@ async def _send(
 
 
 async def _send_in_time(stream: trio.abc.Stream, *parts: bytes) -> None:
-    with trio.move_on_after(SEND_SECONDS) as scope:
-        for part in parts:
-            await stream.send_all(part)
-    if scope.cancelled_caught:
-        raise trio.BrokenResourceError("the browser does not read")
+    """Send parts. Raises trio.BrokenResourceError if the browser takes too long for a piece.
+
+    All rows of a large cluster have megabytes, so the time for them depends on the line.
+    """
+    for part in parts:
+        for at in range(0, len(part), SENT_AT_ONCE_BYTES):
+            with trio.move_on_after(SEND_SECONDS) as scope:
+                await stream.send_all(memoryview(part)[at : at + SENT_AT_ONCE_BYTES])
+            if scope.cancelled_caught:
+                raise trio.BrokenResourceError("the browser does not read")
 
 
 def _header(request: h11.Request, wanted: bytes) -> str:

@@ -364,6 +364,27 @@ async def test_a_window_that_does_not_read_or_is_reset_is_no_error_of_the_page(
     assert caplog.text == ""
 
 
+async def test_a_browser_on_a_slow_line_gets_a_long_message_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It was cut off after 30 seconds, asked for all of it again, and never saw a row."""
+    board = Board()
+    board.put("lane", "a", "x" * 8_000_000)
+    server = PageServer(board, FILES, {}, LOCAL, "run")
+    browser, ours = trio.testing.lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.serve_one, ours)
+        await browser.send_all(get("/events"))
+        received = b""
+        while not received.endswith(b"\n\n\r\n"):
+            await trio.sleep(1)
+            received += (part := await browser.receive_some(100_000))
+            assert part
+        await browser.aclose()
+    assert received.count(b"x") >= 8_000_000
+    assert trio.current_time() > page_server.SEND_SECONDS
+
+
 async def test_a_bug_in_an_answer_ends_that_connection_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
