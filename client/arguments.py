@@ -72,6 +72,12 @@ def offset_given(offset: object) -> int:
     return int(offset)
 
 
+def count_given(count: object, name: str) -> None:
+    """Raise `Refused` unless a program has given a number of things from 1 on, or None."""
+    if count is not None and not (is_whole(count) and count >= 1):
+        raise Refused(f"{name} is a whole number of at least 1, and {count!r} was given")
+
+
 def is_whole(number: object) -> TypeGuard[int]:
     """Return True for a whole number, also one of numpy."""
     return isinstance(number, Integral) and not isinstance(number, bool)

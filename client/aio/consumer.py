@@ -11,7 +11,7 @@ import trio
 from odradek.client.aio.crossing import Caller, is_under_asyncio
 from odradek.client.aio.hosted import Reason, aio
 from odradek.client.aio.places import AioPlaces
-from odradek.client.arguments import in_ms
+from odradek.client.arguments import count_given, in_ms
 from odradek.client.blocking.consumer import Consumer as BlockingConsumer
 from odradek.client.config import ConsumerOptions
 from odradek.client.consuming.consumer import Consumer as TrioConsumer
@@ -166,6 +166,7 @@ class Consumer(AioPlaces[Key, Value]):
         At most `max_records`; errors as in `odradek.client.Consumer`.
         """
         in_ms(timeout_ms)
+        count_given(max_records, "max_records")
         behind = self._open
         if behind._async._has_duty:
             behind._serve()

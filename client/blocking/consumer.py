@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar, Unpack
 
-from odradek.client.arguments import all_named, in_ms, named
+from odradek.client.arguments import all_named, count_given, in_ms, named
 from odradek.client.blocking.hosted import Blocking, Hosted, blocking
 from odradek.client.blocking.one_thread import OneThread
 from odradek.client.blocking.record_run import RecordRun
@@ -273,6 +273,7 @@ class Consumer(Blocking[AsyncConsumer], Generic[Key, Value]):
         thread uses this consumer.
         """
         in_ms(timeout_ms)
+        count_given(max_records, "max_records")
         with self._in_use():
             if self._async._has_duty:
                 self._serve()

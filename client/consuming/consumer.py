@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 import trio
 
-from odradek.client.arguments import all_named, in_ms
+from odradek.client.arguments import all_named, count_given, in_ms
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.counting import start_reports
 from odradek.client.cluster.nursery import ends_where_it_waits
@@ -299,6 +299,7 @@ class Consumer(Served, Places[Key, Value]):
         not exist, or a member that the group does not take.
         """
         in_ms(timeout_ms)
+        count_given(max_records, "max_records")
         return await self._poll(timeout_ms, max_records)
 
     async def _poll(
@@ -370,7 +371,7 @@ class Consumer(Served, Places[Key, Value]):
 
     async def _wait_for(
         self,
-        timeout_ms: float | None,
+        timeout_ms: float,
         take: Callable[[], list[T]],
         returns_empty: Callable[[bool], bool],
     ) -> list[T]:
@@ -378,9 +379,8 @@ class Consumer(Served, Places[Key, Value]):
         self._cluster.tasks.check_open()
         if self._membership is None and not self._assigned:
             raise Refused("no partition is assigned: call subscribe or assign first")
-        limit_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         self._fetcher.counters.polled_at = now = trio.current_time()
-        deadline = now + limit_s
+        deadline = now + timeout_ms / 1000
         membership = self._membership
         with nullcontext() if membership is None else membership.polling():
             while True:

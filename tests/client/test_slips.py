@@ -175,6 +175,14 @@ SLIPS: dict[str, tuple[Callable[[Any], object], str]] = {
     ),
     "a poll of None": (lambda consumer: consumer.poll(None), "and None was given"),
     "a negative poll": (lambda consumer: consumer.poll(-1), "at least 0 milliseconds"),
+    "a poll of no record": (  # it never ended, if an iteration had left records
+        lambda consumer: consumer.poll(100, max_records=0),
+        "max_records is a whole number of at least 1, and 0 was given",
+    ),
+    "a poll of a number of records as a str": (
+        lambda consumer: consumer.poll(100, max_records="5"),
+        "max_records is a whole number of at least 1, and '5' was given",
+    ),
     "batches in seconds": (lambda consumer: consumer.fetch_batches(5), "5 s are 5000"),
     "a name is committed": (lambda consumer: consumer.commit({"trap": 5}), "a partition is a pair"),
     "a list is committed": (lambda consumer: consumer.commit([PLACE]), "a dictionary from"),
