@@ -106,7 +106,7 @@ class ClientConnection(Allowance):
 
         `lane` takes the requests that it knows, without the reader. `counts` notes the others.
         """
-        self.peer = stream.peer
+        self.peer, self.software = stream.peer, client.software
         self.apis = apis
         self._stream = stream
         self._handlers = handlers

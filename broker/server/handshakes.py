@@ -153,4 +153,5 @@ class Handshakes:
         return KnownClient(
             principal=authenticated.principal,
             session=SaslSession(sasl, authenticated, context, renewal_seconds=HANDSHAKE_SECONDS),
+            software=context.allowance.software,
         )

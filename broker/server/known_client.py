@@ -58,6 +58,8 @@ class KnownClient:
     principal: Principal = ANONYMOUS
     session: "SaslSession | None" = None
     """Its session, if it has authenticated by SASL."""
+    software: tuple[str, str] = ("", "")
+    """The name and the version of its software, if it has said them before that."""
 
 
 class NotAuthenticated(Exception):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from odradek.broker.api import apis_of
-from odradek.broker.api.context import UNLIMITED, Core, Handler, RequestContext, host_of
+from odradek.broker.api.context import Allowance, Core, Handler, RequestContext, host_of
 from odradek.broker.cluster.peer_network import no_broker
 from odradek.broker.config.broker import BrokerConfig
 from odradek.broker.environment.env import Bound, Connection, Network, Offload, inline
@@ -298,7 +298,7 @@ class Server:
             is_from_broker=self._serves_brokers,
             apis=self._apis,
             seat=None,
-            allowance=UNLIMITED,
+            allowance=Allowance(),
             throttle=NOT_THROTTLED,
         )
 

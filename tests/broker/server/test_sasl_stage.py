@@ -18,6 +18,7 @@ from odradek.broker.server.sasl_dialog import (
     SaslDialog,
     SaslReply,
 )
+from odradek.broker.server.server import Server
 from odradek.protocol.apis.metadata import METADATA, MetadataRequest
 from odradek.protocol.apis.versions import API_VERSIONS, ApiVersionsRequest
 from odradek.protocol.errors import ErrorCode
@@ -320,3 +321,19 @@ async def test_an_address_has_so_many_connections(autojump_clock: MockClock) -> 
         second.client.half_close()
         await second.client.closed()
         assert (await handshake(broker.connect(host="10.0.0.1"))).error_code == 0
+
+
+async def test_software_that_was_said_before_the_login_is_counted(
+    autojump_clock: MockClock, servers: list[Server]
+) -> None:
+    """librdkafka asks for the versions once, before it authenticates: it was in no metric."""
+    async with sasl_broker() as broker:
+        asker = broker.connect()
+        said = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.13")
+        assert (await asker.ask(API_VERSIONS, 3, said)).error_code == 0
+        await handshake(asker)
+        assert (await authenticate(asker, RIGHT)).error_code == 0
+        stranger = broker.connect()
+        assert (await stranger.ask(API_VERSIONS, 3, said)).error_code == 0
+        found = [software for server in servers for software in server.softwares]
+        assert found == [("librdkafka", "2.13")]
