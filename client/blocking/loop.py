@@ -18,10 +18,11 @@ import contextlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
+from typing import Any, Final, NoReturn, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -45,6 +46,12 @@ class _Errand:
     run: Callable[[], None]
 
 
+class StaysBehind(Protocol):
+    """An object of a program that cannot be used after a fork."""
+
+    def _on_forked(self) -> None: ...
+
+
 class Loop:
     """A thread that runs a trio loop."""
 
@@ -58,6 +65,8 @@ class Loop:
         self.process_id = os.getpid()
         self.at_exit: dict[object, Callable[[], None]] = {}
         """The functions that are called if the process ends while these trio objects are open."""
+        self.at_fork: weakref.WeakSet[StaysBehind] = weakref.WeakSet()
+        """The objects that learn in a child process that this loop is the parent's."""
         self._lock = threading.Lock()
         self._waiting: dict[Callable[[Callable[[], Any]], object], None] = {}
         self._callers: dict[trio.lowlevel.Task, Callable[[Any], object]] = {}
@@ -305,6 +314,11 @@ class _Holder:
             for warn in list(self.loop.at_exit.values()):
                 warn()
 
+    def on_forked(self) -> None:
+        if self.loop is not None:
+            for each in list(self.loop.at_fork):
+                each._on_forked()
+
 
 # The only module state of the client: no object is above "one thread for each process".
 _HOLDER: Final = _Holder()
@@ -324,4 +338,5 @@ def the_loop() -> Loop:
         if not _HOLDER.is_registered:
             _HOLDER.is_registered = True
             atexit.register(_HOLDER.at_exit)
+            os.register_at_fork(after_in_child=_HOLDER.on_forked)
         return loop

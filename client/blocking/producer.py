@@ -262,6 +262,11 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
                     loop.at_exit[inner] = partial(_warn_at_exit, inner, self._queue)
                 self._current_time = loop.clock.current_time
                 self._loop = loop
+                loop.at_fork.add(self)
+
+    def _on_forked(self) -> None:
+        """Look at the producer's state before the next record: no thread here takes records."""
+        self._is_awake = False
 
     def _wake(self) -> None:
         assert self._loop is not None

@@ -92,6 +92,28 @@ def test_an_unused_client_that_another_thread_was_entering_at_a_fork_works_in_th
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_a_producer_that_was_busy_at_a_fork_takes_no_record_in_the_child(address: str) -> None:
+    """It took all of them for a thread of its parent, and none of them was sent, or failed."""
+    topic = name_of("busy-at-a-fork")
+    with Producer(address) as producer:
+        first = producer.send(topic, b"x")  # it waits for its topic, so the producer is busy
+        the_loop().call_nowait(lambda: None)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(WAIT_MS // 1000)  # instead of a hang
+            status = 1
+            try:
+                with pytest.raises(Closed, match="fork"):
+                    producer.send(topic, b"never sent")
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        with Admin(address) as admin:
+            admin.create_topic(topic, partitions=1)
+        assert first.result(WAIT_MS).offset == 0
+
+
 def test_a_callback_that_calls_sys_exit_ends_nothing(address: str) -> None:
     topic = name_of("exits")
 
