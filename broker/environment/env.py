@@ -194,7 +194,7 @@ class Connection(Protocol):
         """Agree on TLS, if the listener has it; otherwise do nothing. Call it before anything else.
 
         `note_progress` is called after each step that the client cannot take with a single byte.
-        Raises `HandshakeFailed`.
+        Raises `HandshakeFailed`, and trio.BrokenResourceError if the client goes without a byte.
         """
 
     async def receive_into(self, buffer: memoryview) -> int:

@@ -115,16 +115,22 @@ class TlsConnection(SocketEnd):
             with suppress(BlockingIOError):
                 is_whole = records.arrive()
 
-    async def _first_byte(self) -> int | None:
-        """Wait for the first byte, and leave it where it is. Return None at the end."""
+    async def _first_byte(self) -> int:
+        """Wait for the first byte, and leave it where it is.
+
+        Raises trio.BrokenResourceError if there is none: the client has gone by itself, as whatever
+        looks if the port is open does.
+        """
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
                 first = self._socket.recv(1, socket.MSG_PEEK)
             except BlockingIOError:
                 continue
+            except OSError as error:
+                raise self._to_broken(error) from error
             if not first:
-                raise ConnectionResetError("the end of the stream")
+                raise trio.BrokenResourceError("the client has gone before its TLS handshake")
             return first[0]
 
     async def _linger(self) -> None:
