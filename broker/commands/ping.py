@@ -24,6 +24,8 @@ HEAD: Final = struct.Struct(">hhih")
 ANSWERED: Final = struct.Struct(">iihi")
 """Size, correlation id, error code, the number of APIs."""
 CORRELATION_ID: Final = 1
+TLS_ALERT: Final = b"\x15\x03"
+"""How a server that has TLS answers a plain request."""
 Secure = Callable[[socket.socket, str], socket.socket]
 """Agrees on TLS over a connection to a host. Raises OSError."""
 
@@ -74,7 +76,7 @@ class Patience(click.FloatRange):
     envvar="ODRADEK_COMMAND_CONFIG",
     show_envvar=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="A file of Kafka's client settings, for a listener with TLS.",
+    help="A file of Kafka's client settings: security.protocol, ssl.*, bootstrap.servers.",
 )
 @click.option(
     "--profile",
@@ -100,11 +102,12 @@ def ping(
     Keys of --json: address, answers (true or false), milliseconds, error.
     """
     is_well = True
-    if profile is not None:
-        from odradek.client.cli.client_properties import profile_file
-
-        command_config = str(profile_file(profile))
-    secure = None if command_config is None else _tls(command_config)
+    secure = None
+    if command_config is not None or profile is not None:
+        of_file, secure = _of_file(command_config, profile)
+        source = click.get_current_context().get_parameter_source("bootstrap")
+        if of_file is not None and source is click.core.ParameterSource.DEFAULT:
+            bootstrap = of_file
     for address in bootstrap.split(","):
         began = time.monotonic()
         error = None
@@ -139,23 +142,32 @@ def _address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _tls(file: str) -> Secure | None:
-    """Return what gives a connection TLS as a file of settings says; None without TLS."""
+def _of_file(command_config: str | None, profile: str | None) -> tuple[str | None, Secure | None]:
+    """Return the address of a file of settings, and what gives a connection its TLS, if any."""
     from pathlib import Path
 
-    from odradek.client.cli.client_properties import read_client_properties, warnings_of
+    from odradek.client.cli.client_properties import (
+        profile_file,
+        read_client_properties,
+        warnings_of,
+    )
     from odradek.client.config import ClientConfig
 
+    if command_config is not None and profile is not None:
+        raise click.UsageError(
+            "--command-config and --profile both name a file of settings: give one"
+        )
     try:
-        found = read_client_properties(Path(file))
+        file = Path(command_config) if command_config is not None else profile_file(profile or "")
+        found = read_client_properties(file)
         context = ClientConfig(**found.options).tls_context()
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{str(error).rstrip('.')}.") from None
-    for warning in warnings_of(Path(file), found):
+    for warning in warnings_of(file, found):
         click.echo(warning, err=True)
     if context is None:
-        return None
-    return lambda connection, host: context.wrap_socket(connection, server_hostname=host)
+        return found.bootstrap, None
+    return found.bootstrap, lambda plain, host: context.wrap_socket(plain, server_hostname=host)
 
 
 def _ask(host: str, port: int, deadline: float, secure: Secure | None) -> None:
@@ -215,4 +227,6 @@ def _check(answer: bytes) -> None:
 
 
 def _other(answer: bytes) -> str:
+    if answer.startswith(TLS_ALERT):
+        return "is a TLS server: give --command-config a file with security.protocol=SSL"
     return f"is no Kafka broker: it answered {answer[:10]!r}"

@@ -47,9 +47,12 @@ class ClientProperties(NamedTuple):
 
 
 def profile_file(name: str) -> Path:
-    """Return the file of a profile."""
+    """Return the file of a profile. Raises ValueError if it is not there."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "odradek" / f"{name}.properties"
+    file = Path(base) / "odradek" / f"{name}.properties"
+    if not file.is_file():
+        raise ValueError(f"There is no profile {name!r}: make the file {file}")
+    return file
 
 
 def read_client_properties(file: Path) -> ClientProperties:

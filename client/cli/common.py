@@ -290,9 +290,10 @@ def _read_profile(context: click.Context, option: click.Parameter, name: str | N
         return
     from odradek.client.cli.client_properties import profile_file
 
-    file = profile_file(name)
-    if not file.is_file():
-        raise click.ClickException(f"there is no profile {name!r}: make the file {file}.")
+    try:
+        file = profile_file(name)
+    except ValueError as error:
+        raise click.ClickException(sentence(str(error))) from None
     _read_client_properties(context, option, file)
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -42,6 +43,7 @@ def test_one_broker_of_several_that_is_down_is_named(odradek_address: str) -> No
         (b"HTTP/1.1 400 Bad Request\r\n", "is no Kafka broker: it answered b'HTTP/1.1 4'"),
         (b"\0\0\0\x0a\0\0\0\x01\0\x23\0\0\0\0", "answered with UNSUPPORTED_VERSION"),
         (b"", "closed the connection unanswered"),
+        (b"\x15\x03\x01\0\x02\x02\x46", "is a TLS server: give --command-config a file with"),
     ],
 )
 def test_what_is_no_broker_is_told_from_one(answer: bytes, expected: str) -> None:
@@ -69,6 +71,18 @@ def test_a_name_that_no_machine_can_have_is_no_traceback(host: str) -> None:
         f"Error: {host}:9092 has no address: it is not the name of a machine.\n",
     )
     assert ping("--bootstrap", "localhost:\u00b2")[0] == 2
+
+
+def test_the_broker_that_a_file_of_settings_names_is_asked(tmp_path: Path) -> None:
+    """It asked 127.0.0.1:9092, and called the broker well that listens there."""
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\n")
+    words = ("--command-config", str(file))
+    refused = "cannot be reached: Connection refused.\n"
+    assert ping(*words)[::2] == (1, f"Error: 127.0.0.1:1 {refused}")
+    assert ping(*words, "--bootstrap", "127.0.0.1:2")[2] == f"Error: 127.0.0.1:2 {refused}"
+    twice = ping(*words, "--profile", "p")[2]
+    assert "--command-config and --profile both name a file of settings: give one" in twice
 
 
 def test_a_silent_broker_is_not_waited_for() -> None:

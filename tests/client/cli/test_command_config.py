@@ -184,7 +184,8 @@ def test_a_profile_is_a_file_of_the_user(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     said = odradek("topic", "list", "--profile", "test")
     file = tmp_path / "odradek" / "test.properties"
-    assert said.stderr == f"Error: there is no profile 'test': make the file {file}.\n"
+    assert said.stderr == f"Error: There is no profile 'test': make the file {file}.\n"
+    assert odradek("ping", "--profile", "test").stderr == said.stderr
     file.parent.mkdir()
     file.write_text("bootstrap.servers=127.0.0.1:1\n")
     said = odradek("topic", "list", "--profile", "test")
