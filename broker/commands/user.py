@@ -243,7 +243,7 @@ def hash_(name: str, password_file: str, as_json: bool) -> None:
     """Print the line of a user of PLAIN for the file that sasl.plain.users.file names.
 
     It has what scrypt makes of the password, with a new salt each time. A broker reads the file at
-    its start.
+    its start, and again at SIGHUP.
     """
     if name != name.strip() or len(name.splitlines()) != 1 or name[0] == "#" or SCRYPT in name:
         raise click.UsageError(

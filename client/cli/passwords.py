@@ -3,7 +3,9 @@
 Arguments are seen by every user of the machine.
 """
 
+import getpass
 import os
+import warnings
 from collections.abc import Callable
 from typing import IO, Final, ParamSpec, TypeVar
 
@@ -46,8 +48,21 @@ def _read(context: click.Context, option: click.Parameter, file: IO[str] | None)
 
 
 def asked_unless(given: str) -> str:
-    """Return the password that was given; otherwise ask for it twice. Raises click.Abort."""
+    """Return the password that was given; otherwise ask for it twice. Raises click.Abort.
+
+    Without a terminal it is not asked for: getpass would read a line of standard input, and warn.
+    """
     if given:
         return given
-    typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            typed: str = click.prompt(
+                "Password", hide_input=True, confirmation_prompt=True, err=True
+            )
+    except getpass.GetPassWarning:
+        raise click.UsageError(
+            "There is no terminal to ask for the password: give --password-file (- is standard "
+            f"input) or set {VARIABLE}."
+        ) from None
     return typed

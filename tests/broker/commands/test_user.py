@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -203,6 +205,20 @@ def test_files_of_secrets_that_every_user_can_read_have_a_line_of_warning(tmp_pa
         users.chmod(mode)
         with run_broker(config=config, kind=SaslBroker) as broker:
             assert broker.log.count(f"{users} has a secret, and its mode lets every user") == count
+
+
+def test_a_password_is_not_asked_for_without_a_terminal() -> None:
+    """getpass warned twice, of a line in itself, and took what came on standard input."""
+    command = (sys.executable, "-m", "odradek.broker", "user", "hash", "alice")
+    done = subprocess.run(
+        command, input="a\na\n", capture_output=True, text=True, start_new_session=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        "\nError: There is no terminal to ask for the password: give --password-file (- is "
+        "standard input) or set ODRADEK_USER_PASSWORD.\n"
+    )
+    assert "GetPassWarning" not in done.stderr
 
 
 def test_a_password_is_no_argument() -> None:
