@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from odradek.client.administration.descriptions import OPEN_STATES
-from odradek.client.administration.pin_words import abort_marker_command, pin_line
+from odradek.client.administration.pin_words import abort_marker_command, end_command, pin_line
 from odradek.client.administration.transactions import MAX_TIMEOUT_MS
 from odradek.client.blocking import (
     Admin,
@@ -133,6 +133,8 @@ def list_transactions(
             echo_json(words.facts(transaction))
     elif found:
         _show_list(found)
+    elif only_open and not (states or producer_ids or older_than_s or pattern or group):
+        click.echo("No transaction is open.")
     else:
         is_any = not (wanted or producer_ids or pattern or group)
         click.echo(f"There is no transactional id{'' if is_any else ' like that'}.")
@@ -152,6 +154,8 @@ def _show_list(found: Sequence[TransactionDescription]) -> None:
         ]
         rows.append(row)
     show_table(columns, rows, right=("partitions",))
+    if any(transaction.state == "Ongoing" for transaction in found):
+        click.echo("`odradek txn abort ID` ends an open one, and fences its producer.", err=True)
 
 
 @txn.command()
@@ -274,6 +278,10 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
             echo_json(pin_facts(pin))
         else:
             click.echo(pin_line(pin))
+    if not as_json:
+        commands = (end_command(pin, bootstrap) for pin in pinned)
+        for command in dict.fromkeys(filter(None, commands)):
+            click.echo(f"`{command}` ends it.", err=True)
     if not pinned and not as_json:
         click.echo(f"{where}: nobody")
 

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
 
+from odradek.broker.testing import run_broker
 from odradek.client.blocking import Admin, Fenced, Producer, Transaction
 from tests.client.live import WAIT_MS, Run, name_of
 
@@ -56,12 +58,20 @@ def test_list(run: Run, worker: Worker) -> None:
     table = run.said("txn", "list", "--open")
     (row,) = [line.split() for line in table.splitlines() if worker.name in line]
     assert row[:2] == [worker.name, "Ongoing"]
+    assert "`odradek txn abort ID` ends an open one" in run("txn", "list", "--open").stderr
     assert worker.name in run.said("txn", "list", "--producer-id", str(facts["producer_id"]))
     assert worker.name not in run.said("txn", "list", "--state", "Empty")
     assert worker.name not in run.said("txn", "list", "--open", "--older-than", "600")
     none = run.said("txn", "list", "--pattern", "nobody-.*")
     assert none == "There is no transactional id like that.\n"
     assert run.said("txn", "list", "--pattern", "nobody-.*", "--json") == ""
+
+
+def test_a_list_of_open_transactions_may_be_empty() -> None:
+    with run_broker() as broker:
+        run = Run(broker.address)
+        assert run.said("txn", "list", "--open") == "No transaction is open.\n"
+        assert run.said("txn", "list") == "There is no transactional id.\n"
 
 
 def test_groups_and_their_members(run: Run) -> None:
@@ -113,12 +123,17 @@ def test_who_pins(run: Run, worker: Worker) -> None:
     assert line.startswith(f"{worker.topic}-0: {worker.name!r}")
     assert line.endswith("2 records from offset 0 on wait\n")
     assert re.search(r"aborted in \d+(\.\d)? s", line)
+    (command,) = re.findall("`odradek (.*)` ends it", run("txn", "who-pins", worker.topic).stderr)
+    *words, name = shlex.split(command)
+    assert (words, name) == (["txn", "abort", "--bootstrap", run.bootstrap, "--"], worker.name)
+    assert run("txn", "who-pins", worker.topic, "--json").stderr == ""
     facts = json.loads(run.said("txn", "who-pins", f"{worker.topic}:0", "--json"))
     assert (facts["transactional_id"], facts["records_behind"]) == (worker.name, 2)
     assert run.said("txn", "who-pins", f"{worker.topic}:1") == f"{worker.topic}:1: nobody\n"
     assert run.said("txn", "who-pins", f"{worker.topic}:1", "--json") == ""
-    worker.transaction.commit()
-    run.said("consume", worker.topic, "--follow", "--from-beginning", "-n", "2")  # to the marker
+    assert f"Aborted the transaction of {worker.name!r}" in run.said("txn", "abort", worker.name)
+    with pytest.raises(Fenced):
+        worker.transaction.commit()
     assert run.said("txn", "who-pins", worker.topic) == f"{worker.topic}: nobody\n"
 
 
