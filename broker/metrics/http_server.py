@@ -2,7 +2,8 @@
 
 It is no web server: an answer is in memory when it is sent, a request has no body, and one is
 answered after the other on a connection. Few programs ask, so few connections are served at a time,
-and one that says nothing is closed.
+and one that says nothing is closed: after a while, or when another one needs its place. Otherwise
+some silent strangers would keep an orchestrator from `/live`, and it would end the broker.
 """
 
 import logging
@@ -48,13 +49,15 @@ class HttpServer:
         self._network = network
         self._routes = routes
         self._count = 0
+        self._waiting: dict[trio.CancelScope, None] = {}
+        """Of the connections without a request, the one that is so for longest first."""
 
     async def serve(self, host: str, port: int, *, started: Bound) -> None:
         """Serve until cancelled. Raises OSError if the address cannot be listened on."""
         await self._network.listen(host, port, self._serve_one, started=started)
 
     async def _serve_one(self, stream: Connection) -> None:
-        if self._count >= CONNECTIONS_MAX:
+        if self._count >= CONNECTIONS_MAX and not self._has_displaced_one():
             return
         self._count += 1
         try:
@@ -64,11 +67,19 @@ class HttpServer:
         finally:
             self._count -= 1
 
+    def _has_displaced_one(self) -> bool:
+        """End the connection that has been without a request for longest. False without one."""
+        for scope in self._waiting:
+            del self._waiting[scope]
+            scope.cancel()
+            return True
+        return False
+
     async def _answer_all(self, stream: Connection) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_MAX_BYTES)
         while True:
             try:
-                request = await _next_request(stream, http)
+                request = await self._wait_request(stream, http)
             except h11.RemoteProtocolError as error:
                 with trio.move_on_after(REQUEST_SECONDS):
                     await _refuse(stream, http, error)
@@ -81,6 +92,16 @@ class HttpServer:
             if scope.cancelled_caught or http.our_state is not h11.DONE:
                 return
             http.start_next_cycle()
+
+    async def _wait_request(self, stream: Connection, http: h11.Connection) -> h11.Request | None:
+        """Return the next request; None at the end. Raises `h11.RemoteProtocolError`."""
+        with trio.move_on_after(IDLE_SECONDS) as scope:
+            self._waiting[scope] = None
+            try:
+                return await _next_request(stream, http, scope)
+            finally:
+                self._waiting.pop(scope, None)
+        return None
 
     async def _answer(self, request: h11.Request) -> HttpAnswer:
         if request.method not in (b"GET", b"HEAD"):
@@ -98,27 +119,27 @@ class HttpServer:
             return HttpAnswer(b"a bug in the broker: its log has more\n", status=500)
 
 
-async def _next_request(stream: Connection, http: h11.Connection) -> h11.Request | None:
-    """Return the next request; None at the end. Raises `h11.RemoteProtocolError`."""
+async def _next_request(
+    stream: Connection, http: h11.Connection, scope: trio.CancelScope
+) -> h11.Request | None:
+    """Do the same within `scope`, which ends soon once a request has begun."""
     buffer = memoryview(bytearray(RECEIVED_AT_ONCE_BYTES))
     found: h11.Request | None = None
-    with trio.move_on_after(IDLE_SECONDS) as scope:
-        while True:
-            event = http.next_event()
-            if isinstance(event, h11.Request):
-                found = event
-            elif isinstance(event, h11.EndOfMessage):
-                return found
-            elif isinstance(event, h11.Data):
-                raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
-            elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
-                return None
-            else:
-                count = await stream.receive_into(buffer)
-                http.receive_data(bytes(buffer[:count]))
-                # What has begun must soon be complete, whatever else arrives.
-                scope.deadline = min(scope.deadline, trio.current_time() + REQUEST_SECONDS)
-    return None
+    while True:
+        event = http.next_event()
+        if isinstance(event, h11.Request):
+            found = event
+        elif isinstance(event, h11.EndOfMessage):
+            return found
+        elif isinstance(event, h11.Data):
+            raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
+        elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
+            return None
+        else:
+            count = await stream.receive_into(buffer)
+            http.receive_data(bytes(buffer[:count]))
+            # What has begun must soon be complete, whatever else arrives.
+            scope.deadline = min(scope.deadline, trio.current_time() + REQUEST_SECONDS)
 
 
 async def _send(

@@ -28,6 +28,11 @@ async def broken(_accept: str) -> HttpAnswer:
     raise ValueError("a bug of ours")
 
 
+async def slow(_accept: str) -> HttpAnswer:
+    await trio.sleep_forever()
+    raise AssertionError("it has no end")
+
+
 async def serve(nursery: trio.Nursery) -> int:
     """Start a server, and return its port."""
     ready = trio.Event()
@@ -38,7 +43,7 @@ async def serve(nursery: trio.Nursery) -> int:
         ports.append(port)
         ready.set()
 
-    server = HttpServer(SystemNetwork(), {"/hello": hello, "/broken": broken})
+    server = HttpServer(SystemNetwork(), {"/hello": hello, "/broken": broken, "/slow": slow})
 
     async def run() -> None:
         await server.serve("127.0.0.1", 0, started=started)
@@ -65,8 +70,8 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
     [
         (get("/hello"), 200, b"hello, nobody\n"),
         (get("/hello?x=1", "Accept: text/plain"), 200, b"hello, text/plain\n"),
-        (get("/"), 404, b"there are /hello, /broken\n"),
-        (get("/%2e%2e/hello"), 404, b"there are /hello, /broken\n"),
+        (get("/"), 404, b"there are /hello, /broken, /slow\n"),
+        (get("/%2e%2e/hello"), 404, b"there are /hello, /broken, /slow\n"),
         (get("/hello", method="DELETE"), 405, b"only GET is answered here\n"),
         (get("/hello", method="HEAD"), 200, b""),
         (get("/hello", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
@@ -113,12 +118,41 @@ async def test_no_more_connections_than_the_limit_are_served() -> None:
         port = await serve(nursery)
         for _ in range(CONNECTIONS_MAX):
             stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
-            await stream.send_all(b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert await stream.receive_some()  # so it is counted
+            await stream.send_all(get("/slow"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
         assert await ask(port, get("/hello")) == b""
         await stream.aclose()
-        while not await ask(port, get("/hello")):  # until the server has seen the end
-            pass
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("sent", "rest", "count"),
+    [
+        (b"", get("/hello"), 1),
+        (get("/hello")[:7], get("/hello")[7:], 1),
+        (b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", get("/hello"), 2),
+    ],
+)
+async def test_silent_connections_keep_nobody_from_an_answer(
+    sent: bytes, rest: bytes, count: int
+) -> None:
+    """They had all places for two minutes: an orchestrator that asks for /live ends the broker."""
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        port = await serve(nursery)
+        streams = []
+        for _ in range(CONNECTIONS_MAX):
+            stream = await stack.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port))
+            await stream.send_all(sent)
+            streams.append(stream)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (await ask(port, get("/hello"))).endswith(b"hello, nobody\n")
+        oldest, newest = streams[0], streams[-1]
+        with trio.fail_after(IDLE_SECONDS / 2):
+            while await oldest.receive_some():
+                pass
+        await newest.send_all(rest)
+        answers = b"".join([part async for part in newest])
+        assert answers.count(b"hello, nobody\n") == count
         nursery.cancel_scope.cancel()
 
 
