@@ -8,7 +8,7 @@ places of the listener, and `/live` would have none.
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 from prometheus_client.exposition import choose_encoder
@@ -50,6 +50,14 @@ SCRAPE_SECONDS: Final = 30.0
 TOO_LATE: Final = HttpAnswer(b"the broker is too busy for a scrape, or its disk is\n", status=503)
 
 
+def encoder_for(accept: str) -> tuple[Callable[[Any], bytes], str]:
+    """Return what formats a scrape for a header Accept, and the type of its content."""
+    try:
+        return choose_encoder(accept)
+    except TypeError:  # prometheus_client compares numbers with a version that is none
+        return choose_encoder("")
+
+
 class MetricsPage:
     def __init__(self, inside: Inside, offload: Offload) -> None:
         self._inside = inside
@@ -58,7 +66,7 @@ class MetricsPage:
 
     async def get(self, accept: str) -> HttpAnswer:
         """Return a scrape, in the format that its header Accept prefers."""
-        encode, content_type = choose_encoder(accept)
+        encode, content_type = encoder_for(accept)
         with trio.move_on_after(SCRAPE_SECONDS):
             async with self._scraping:
                 families = Families()

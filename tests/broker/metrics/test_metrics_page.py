@@ -92,6 +92,14 @@ def test_a_broker_says_that_it_lives_and_is_ready_also_after_a_kill() -> None:
         assert '"offline_partitions": []' in page.get("/health")[1]
 
 
+def test_a_header_that_prefers_what_is_no_version_gets_the_usual_format() -> None:
+    """It was a bug in the broker, as the log said at each scrape."""
+    with observed() as (_, page):
+        status, text = page.get("/metrics", Accept="text/plain; version=latest")
+        assert status == 200
+        assert "\nodradek_build_info{" in text
+
+
 def test_an_address_that_is_taken_or_none_is_one_sentence() -> None:
     with observed() as (_, page):
         taken = page.address.removeprefix("http://")
