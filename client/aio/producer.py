@@ -21,7 +21,7 @@ from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.aio.delivery import Delivery, Waiter
 from odradek.client.aio.hosted import Aio, Reason, aio
 from odradek.client.aio.transaction import Transaction
-from odradek.client.blocking.delivery import Queued
+from odradek.client.blocking.delivery import Queued, own_bytes, own_headers
 from odradek.client.blocking.producer import QUEUED_MAX
 from odradek.client.blocking.producer import Producer as BlockingProducer
 from odradek.client.config import KIB, MIB, ProducerConfig, ProducerOptions, read_options
@@ -177,9 +177,9 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
         behind._queue.append(
             Queued(
                 topic,
-                _fixed(sent_value),
-                _fixed(sent_key),
-                headers,
+                own_bytes(sent_value),
+                own_bytes(sent_key),
+                own_headers(headers) if headers else (),
                 partition,
                 timestamp_ms,
                 None if on_delivery is None else outbox.callback(on_delivery),
@@ -308,8 +308,3 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
 
 def _size(given: object) -> int:
     return len(given) if isinstance(given, bytes | bytearray | memoryview) else 0
-
-
-def _fixed(given: bytes | None) -> bytes | None:
-    """Return a copy of bytes that the program might change before trio's thread encodes them."""
-    return bytes(given) if isinstance(given, bytearray | memoryview) else given

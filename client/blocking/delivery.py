@@ -1,5 +1,6 @@
 """A record in the queue of a blocking or asyncio producer, and its delivery."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -120,6 +121,19 @@ class Delivery(QueuedDelivery):
         if not self.is_done:
             self._stop_waiting(wake)
         return self.is_done
+
+
+def own_bytes(given: bytes | None) -> bytes | None:
+    """Return a copy of bytes that the program might change before trio's thread encodes them."""
+    return bytes(given) if isinstance(given, bytearray | memoryview) else given
+
+
+def own_headers(headers: Sequence[Header]) -> Sequence[Header]:
+    """Return a copy of headers, as of a list that the program uses again for the next record."""
+    if isinstance(headers, list | tuple):
+        with contextlib.suppress(TypeError, ValueError):
+            return tuple((name, own_bytes(value)) for name, value in headers)
+    return headers  # trio's thread refuses the record, and says what is wrong with it
 
 
 class Queued(NamedTuple):

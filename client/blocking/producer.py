@@ -16,7 +16,13 @@ from typing import Any, Final, Unpack
 import trio
 
 from odradek.client.arguments import in_ms
-from odradek.client.blocking.delivery import Delivery, Queued, QueuedDelivery
+from odradek.client.blocking.delivery import (
+    Delivery,
+    Queued,
+    QueuedDelivery,
+    own_bytes,
+    own_headers,
+)
 from odradek.client.blocking.hosted import Hosted, blocking
 from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.producer_view import BlockingProducerView
@@ -222,9 +228,9 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
         self._put(
             Queued(
                 topic,
-                sent_value,
-                sent_key,
-                headers,
+                sent_value if type(sent_value) is bytes else own_bytes(sent_value),
+                sent_key if type(sent_key) is bytes else own_bytes(sent_key),
+                own_headers(headers) if headers else (),
                 partition,
                 timestamp_ms,
                 on_delivery,

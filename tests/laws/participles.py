@@ -38,7 +38,7 @@ REMAINING: Final = _words(
     "compressed _connected connected _connected_until _converted _copied counted _damaged "
     "damaged _decided _decoded _described described _deserialized drained "
     "drawn emptied _encoded encoded _ended ended _entered entered _failed failed_in "
-    "_fenced _finished _fixed _found _grouped guarded _held held_back _imported "
+    "_fenced _finished _found _grouped guarded _held held_back _imported "
     "inherited_last joined _kept _known known known_as _laid_out laid_out _led_by led_by "
     "led_by_first _left left _limited _listed locked _lost made_anew _moved _named named "
     "_narrowed _noted _opened opened outdated_in _packed _parsed parsed paused _pinned "

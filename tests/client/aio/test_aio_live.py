@@ -176,10 +176,11 @@ def test_a_lost_record_that_nobody_awaits_is_raised_by_flush(bootstrap: str, top
 def test_bytes_that_change_after_send_are_sent_as_they_were(bootstrap: str, topic: str) -> None:
     async def use() -> None:
         async with Producer(bootstrap) as producer:
-            value = bytearray(b"before")
-            await producer.send(topic, value, partition=0)  # type: ignore[arg-type]
-            value[:] = b"behind"
-        assert [record.value for record in await read(bootstrap, topic, 1)] == [b"before"]
+            value, headers = bytearray(b"before"), [("name", b"before")]
+            await producer.send(topic, value, headers=headers, partition=0)  # type: ignore[arg-type]
+            value[:], headers[0] = b"behind", ("name", b"behind")
+        (record,) = await read(bootstrap, topic, 1)
+        assert (record.value, record.headers) == (b"before", (("name", b"before"),))
 
     asyncio.run(use())
 

@@ -203,6 +203,23 @@ def test_objects_are_made_anew_after_a_fork(bootstrap: str, topic: str) -> None:
     assert values == [b"parent", b"child", b"parent again"]
 
 
+def test_bytes_that_change_after_send_are_sent_as_they_were(bootstrap: str, topic: str) -> None:
+    """A program, or its serializer, that used one buffer again sent the last record many times."""
+    buffer: Any = bytearray(6)
+    key: Any = bytearray(6)
+    headers: list[tuple[str, bytes | None]] = []
+    with Producer(bootstrap, value_serializer=lambda _: buffer) as producer:
+        for number in range(100):
+            buffer[:] = key[:] = b"%06d" % number
+            headers[:] = [("name", key)]
+            producer.send(topic, b"", key=key, headers=headers, partition=0)
+    records = read(bootstrap, topic, 100)
+    sent = [b"%06d" % number for number in range(100)]
+    assert [record.value for record in records] == sent
+    assert [record.key for record in records] == sent
+    assert [record.headers for record in records] == [(("name", each),) for each in sent]
+
+
 def test_several_threads_share_a_producer(bootstrap: str, topic: str) -> None:
     deliveries: list[Delivery] = []
 
