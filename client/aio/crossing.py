@@ -80,7 +80,9 @@ class Outbox:
     def post(self, function: Callable[[*Args], object], *args: *Args) -> bool:
         """Call a function soon in the event loop's thread. Return False if the loop is closed."""
         self._posted.append((function, args))
-        return self._is_scheduled or self._schedule()
+        # An event loop that is closed drops what is scheduled.
+        is_on_its_way = self._is_scheduled and not self.event_loop.is_closed()
+        return is_on_its_way or self._schedule()
 
     def _schedule(self) -> bool:
         self._is_scheduled = True

@@ -14,7 +14,7 @@ from odradek.broker.testing import run_broker
 from odradek.client import aio, blocking
 from odradek.client.aio import TopicPartition
 from odradek.client.aio import hosted as aio_hosted
-from odradek.client.aio.crossing import Caller
+from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.blocking.loop import Loop
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
@@ -28,6 +28,18 @@ BUFFER_BYTES = 100_000
 def address() -> Iterator[str]:
     with run_broker() as broker:
         yield broker.address
+
+
+@pytest.mark.parametrize("is_scheduled", [False, True])
+def test_nothing_is_kept_for_an_event_loop_that_is_closed(is_scheduled: bool) -> None:
+    """From the second one on it was kept for ever, and a callback of a group was waited for."""
+    event_loop = asyncio.new_event_loop()
+    outbox = Outbox(event_loop)
+    if is_scheduled:
+        assert outbox.post(print, "not called, because the loop is closed before its next turn")
+    event_loop.close()
+    assert [outbox.post(print, "not called") for _ in range(3)] == [False, False, False]
+    assert not outbox._posted
 
 
 @pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
