@@ -27,6 +27,9 @@ IDLE_SECONDS: Final = 120.0
 DRAIN_SECONDS: Final = 0.5
 DRAINED_PARTS: Final = 16
 """What more is received of a request that was refused, so that its sender gets the answer."""
+HEAD: Final = b"HEAD"
+CONTENT_TOO_LARGE: Final = 413
+"""The status of a request with a body, which a GET has not."""
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 
@@ -39,6 +42,17 @@ class HttpAnswer(NamedTuple):
 
 Route = Callable[[str], Awaitable[HttpAnswer]]
 """Answers a GET of one path. It is called with the header Accept, "" without one."""
+
+
+class _Refused(Exception):
+    """A request with a body, or what is no request at all."""
+
+    def __init__(self, status: int, request: h11.Request | None) -> None:
+        """`request` is what had come of it before."""
+        super().__init__(status)
+        self.status = status
+        self.has_body = request is None or request.method != HEAD
+        """True if the answer has one: that to HEAD has none, whatever is wrong."""
 
 
 class HttpServer:
@@ -64,6 +78,8 @@ class HttpServer:
             await self._answer_all(stream)
         except trio.BrokenResourceError:
             LOGGER.debug("connection of %s was reset", stream.peer)
+        except Exception:  # a bug of ours or of a library: the broker goes on
+            LOGGER.exception("a bug in the broker: the HTTP connection of %s failed", stream.peer)
         finally:
             self._count -= 1
 
@@ -80,21 +96,21 @@ class HttpServer:
         while True:
             try:
                 request = await self._wait_request(stream, http)
-            except h11.RemoteProtocolError as error:
+            except _Refused as refused:
                 with trio.move_on_after(REQUEST_SECONDS):
-                    await _refuse(stream, http, error)
+                    await _refuse(stream, http, refused)
                 return
             if request is None:
                 return
             answer = await self._answer(request)
             with trio.move_on_after(REQUEST_SECONDS) as scope:
-                await _send(stream, http, answer, has_body=request.method != b"HEAD")
+                await _send(stream, http, answer, has_body=request.method != HEAD)
             if scope.cancelled_caught or http.our_state is not h11.DONE:
                 return
             http.start_next_cycle()
 
     async def _wait_request(self, stream: Connection, http: h11.Connection) -> h11.Request | None:
-        """Return the next request; None at the end. Raises `h11.RemoteProtocolError`."""
+        """Return the next request; None at the end. Raises `_Refused`."""
         with trio.move_on_after(IDLE_SECONDS) as scope:
             self._waiting[scope] = None
             try:
@@ -104,7 +120,7 @@ class HttpServer:
         return None
 
     async def _answer(self, request: h11.Request) -> HttpAnswer:
-        if request.method not in (b"GET", b"HEAD"):
+        if request.method not in (b"GET", HEAD):
             return HttpAnswer(b"only GET is answered here\n", status=405)
         path = request.target.partition(b"?")[0].decode("ascii", "replace")
         route = self._routes.get(path)
@@ -126,13 +142,16 @@ async def _next_request(
     buffer = memoryview(bytearray(RECEIVED_AT_ONCE_BYTES))
     found: h11.Request | None = None
     while True:
-        event = http.next_event()
+        try:
+            event = http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise _Refused(error.error_status_hint, found) from None
         if isinstance(event, h11.Request):
             found = event
         elif isinstance(event, h11.EndOfMessage):
             return found
         elif isinstance(event, h11.Data):
-            raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
+            raise _Refused(CONTENT_TOO_LARGE, found)
         elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
             return None
         else:
@@ -158,11 +177,11 @@ async def _send(
     await stream.send_all([part for part in parts if part])
 
 
-async def _refuse(stream: Connection, http: h11.Connection, error: h11.RemoteProtocolError) -> None:
+async def _refuse(stream: Connection, http: h11.Connection, refused: _Refused) -> None:
     """Answer what is no HTTP, if that can be answered at all."""
     if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-        answer = HttpAnswer(b"this is no request\n", status=error.error_status_hint)
-        await _send(stream, http, answer, has_body=True)
+        answer = HttpAnswer(b"this is no request\n", status=refused.status)
+        await _send(stream, http, answer, has_body=refused.has_body)
         # What was sent and not received would make the system reset the connection at its end, and
         # take the answer away.
         buffer = memoryview(bytearray(RECEIVED_AT_ONCE_BYTES))

@@ -3,11 +3,13 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+import h11
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.environment.system import SystemNetwork
+from odradek.broker.metrics import http_server
 from odradek.broker.metrics.http_server import (
     CONNECTIONS_MAX,
     HEADERS_MAX_BYTES,
@@ -75,6 +77,8 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
         (get("/hello", method="DELETE"), 405, b"only GET is answered here\n"),
         (get("/hello", method="HEAD"), 200, b""),
         (get("/hello", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
+        (get("/hello", "Content-Length: 3", method="HEAD") + b"abc", 413, b""),
+        (get("/hello", "Transfer-Encoding: chunked", method="HEAD") + b"x\r\n", 400, b""),
         (get("/broken"), 500, b"a bug in the broker: its log has more\n"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400, b"this is no request\n"),
         (get("/hello", "X: " + "x" * 2 * HEADERS_MAX_BYTES), 431, b"this is no request\n"),
@@ -92,6 +96,22 @@ async def test_each_request_gets_its_answer_and_the_server_goes_on(
         assert found == body
         assert (await ask(port, get("/hello"))).endswith(b"hello, nobody\n")
         nursery.cancel_scope.cancel()
+
+
+async def test_an_error_of_ours_ends_one_connection_and_not_the_broker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise h11.LocalProtocolError("a bug of ours")
+
+    async with trio.open_nursery() as nursery:
+        port = await serve(nursery)
+        with monkeypatch.context() as patched:
+            patched.setattr(http_server, "_send", fail)
+            assert await ask(port, get("/hello")) == b""
+        assert (await ask(port, get("/hello"))).endswith(b"hello, nobody\n")
+        nursery.cancel_scope.cancel()
+    assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
 async def test_one_connection_asks_several_times() -> None:
