@@ -23,9 +23,9 @@ INTRODUCTION: Final = """\
 `odradek COMMAND --help` prints the same text. A command that fails prints a sentence to standard
 error and ends with status 1, or with status 2 for a wrong option. Ctrl-C ends a command with status
 130, SIGTERM with 143, SIGHUP (the end of the terminal) with 129: all leave the group, and abort the
-transaction, that the command has. With status 0 `odradek serve` ends after each of them, and
-`odradek txn watch` after Ctrl-C. `odradek serve` ignores SIGHUP where it has no terminal, and each
-command ignores it under `nohup`.
+transaction, that the command has. With status 0 `odradek serve` and `odradek web` end after each of
+them, and `odradek txn watch` after Ctrl-C. `odradek serve` ignores SIGHUP where it has no terminal,
+and each command ignores it under `nohup`.
 
 A command with the option `--yes` asks first if standard input is a terminal, unless the option is
 given. In a script it does not ask, but for `odradek cluster elect --unclean`; `odradek storage

@@ -122,11 +122,20 @@ def tls_of(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password)
     except OSError as error:
-        why = error.strerror or str(error)
+        why = _why_unusable(error, key) if isinstance(error, ssl.SSLError) else error.strerror
         raise UnsafePage(
             f"the certificate {certificate} and its key cannot be used: {why}"
         ) from None
     return context
+
+
+def _why_unusable(error: ssl.SSLError, key: Path | None) -> str:
+    """Return what OpenSSL names by the function that has failed: PEM lib."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is that of another certificate"
+    if key is None:
+        return "it is no PEM file that has both; --tls-key names the file of the key"
+    return "one of them is not the PEM file of what it is given for"
 
 
 def _refuse_password() -> str:

@@ -161,6 +161,23 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: P
         tls_of(Path(signed.certificate_file), key)
 
 
+def test_what_is_wrong_with_a_certificate_and_its_key_is_no_riddle(tmp_path: Path) -> None:
+    """Without a key it said: [SSL] PEM lib (_ssl.c:3926)."""
+    authority = Authority(tmp_path)
+    page, other = authority.signed("page"), authority.signed("other")
+    certificate = Path(page.certificate_file)
+    said = f"the certificate {certificate} and its key cannot be used: "
+    for key, why in (
+        (None, "it is no PEM file that has both; --tls-key names the file of the key"),
+        (Path(other.key_file), "the key is that of another certificate"),
+        (certificate, "one of them is not the PEM file of what it is given for"),
+        (tmp_path / "absent", "No such file or directory"),
+    ):
+        with pytest.raises(UnsafePage) as refused:
+            tls_of(certificate, key)
+        assert str(refused.value) == said + why
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.write_text("")
@@ -172,6 +189,6 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnsafePage, match=f"{tmp_path} cannot be used: Is a directory"):
         visitors_of("127.0.0.1", [], tmp_path)
     with pytest.raises(UnsafePage, match=f"the certificate {empty} and its key cannot be used"):
-        tls_of(empty, None)
+        tls_of(empty, empty)
     with pytest.raises(UnsafePage, match="--tls-key needs --tls-certificate"):
         tls_of(None, empty)
