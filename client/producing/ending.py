@@ -187,6 +187,8 @@ class Ending:
         self._session = session
         self._transaction = session.transaction
         self._committed = committed
+        self._is_asked = False
+        """EndTxn may have been sent."""
 
     async def run(self) -> None:
         """Store what remains, and end the transaction. `error` has the outcome."""
@@ -200,6 +202,9 @@ class Ending:
         except OdradekError as error:
             self.error = error
         finally:
+            # The coordinator may have committed, so it must not look like an abort.
+            if isinstance(self.error, Closed) and self._committed and self._is_asked:
+                self.error = self._end_unknown(self.error, committed=True)
             self.is_over.set()
         if self.is_left_alone and self._session.state is SessionState.ABORTABLE:
             # No checkpoint comes before `end` has begun: tasks that wait for this end see that one.
@@ -253,6 +258,7 @@ class Ending:
         # prepared, and `complete` would take it for this one.
         committed = self._committed and transaction.is_started
         requests = session.requests
+        self._is_asked = True
         try:
             session.identity = await requests.end_txn(session.identity, committed=committed)
             if transaction.has_gap and session.transaction_version < 2:

@@ -9,10 +9,10 @@ import trio
 from trio.testing import MockClock
 
 from odradek.client import Closed, Fatal, TopicPartition
-from odradek.protocol.apis.txn import TXN_OFFSET_COMMIT
+from odradek.protocol.apis.txn import END_TXN, TXN_OFFSET_COMMIT
 from odradek.protocol.errors import ErrorCode
 from tests.client.conftest import MakeProducer
-from tests.client.fake_broker import FakeBroker, refused
+from tests.client.fake_broker import LOST_AFTER, FakeBroker, refused
 
 PLACE: Final = TopicPartition("t", 0)
 LONGER_THAN_ANY_TIME_OUT_S: Final = 1_000
@@ -85,6 +85,31 @@ async def test_a_commit_whose_records_were_dropped_by_closing_is_no_commit(
         await trio.sleep_forever()
     assert outcome == ["aborted"]
     assert broker.ended == []
+
+
+async def test_a_commit_without_answer_is_not_known_when_the_client_is_closed(
+    autojump_clock: MockClock, broker: FakeBroker, producer_of: MakeProducer
+) -> None:
+    """It raised `Closed` and was said to be aborted. The coordinator had committed it."""
+    outcome: list[str] = []
+
+    async def commit() -> None:
+        async with producer.transaction() as transaction:
+            await (await transaction.send("t", b"a", partition=0))
+            broker.next(END_TXN, LOST_AFTER)
+            broker.is_down = True  # for new connections
+            with pytest.raises(Fatal, match=r"closed.*whether it was committed is not known"):
+                await transaction.commit()
+        outcome.append(transaction.state)
+
+    async with (
+        trio.open_nursery() as callers,
+        producer_of(broker, transactional_id="x") as producer,
+    ):
+        callers.start_soon(commit)
+        await trio.sleep(1)
+    assert outcome == ["failed"]
+    assert broker.ended == [("x", True)]
 
 
 async def test_a_refused_epoch_is_told_also_when_the_client_was_closed_meanwhile(
