@@ -145,7 +145,10 @@ class SystemNetwork:
 
     async def connect(self, host: str, port: int, *, tls: TlsContext | None = None) -> Connection:
         with trio.fail_after(CONNECT_TIMEOUT_SECONDS):
-            stream = await trio.open_tcp_stream(host, port)
+            try:
+                stream = await trio.open_tcp_stream(host, port)
+            except RuntimeError as error:  # a name is looked up in a thread, and none can start
+                raise OSError(errno.EAGAIN, str(error)) from error
         sock = socket.socket(fileno=stream.socket.detach())
         return _connection(sock) if tls is None else _connecting_tls(sock, host, tls)
 

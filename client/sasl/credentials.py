@@ -1,6 +1,7 @@
 """The proof of who a client is: a name and a password, or tokens."""
 
 import secrets
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -51,9 +52,10 @@ def new_salt() -> bytes:
 async def salted_password(algorithm: str, password: str, salt: bytes, iterations: int) -> bytes:
     """Return the secret of a password. The loop goes on meanwhile if that takes long."""
     compute = partial(scram.salted_password, algorithm, password, salt, iterations)
-    if iterations <= AT_ONCE:
-        return compute()
-    return await trio.to_thread.run_sync(compute, abandon_on_cancel=True)
+    if iterations > AT_ONCE:
+        with suppress(RuntimeError):  # no thread can start now
+            return await trio.to_thread.run_sync(compute, abandon_on_cancel=True)
+    return compute()
 
 
 class ScramCredentials:

@@ -190,3 +190,16 @@ def test_a_fault_point_kills_when_it_is_reached_for_the_nth_time() -> None:
     )
     assert done.returncode == -signal.SIGKILL
     assert done.stdout.split() == [b"0", b"1", b"2"]
+
+
+async def test_a_host_whose_name_no_thread_can_look_up_is_not_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the broker, which connects to others by their names."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", refuse)
+    with pytest.raises(OSError, match="can't start new thread"):
+        await SystemNetwork().connect("broker.example", 9092)
