@@ -18,7 +18,7 @@ from odradek import __version__
 INTERRUPTED: Final = 130
 UNKNOWN: Final = "No such command "
 """How click's error for a command that does not exist begins."""
-NEAR: Final = 0.5
+NEAR: Final = 0.6
 """How much a command must resemble what was written, to be named."""
 
 # command -> the module that has it, and its name there

@@ -1,4 +1,4 @@
-"""`odradek topic`: create, list, describe, alter, extend and delete topics, and their records."""
+"""`odradek topic`: create, list, describe, alter and delete topics, and their records."""
 
 import sys
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ HIGH_WATERMARK: Final = -1
 
 @click.group()
 def topic() -> None:
-    """Create, list, describe, alter, extend and delete topics."""
+    """Create, list, describe, alter and delete topics."""
 
 
 @topic.command("create")

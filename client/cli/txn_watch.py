@@ -4,6 +4,7 @@ A snapshot lists all ids, describes those that are open or have changed, and has
 their partitions. When the broker does not answer, the last picture stays, with the error.
 """
 
+import os
 import sys
 import time
 from collections import deque
@@ -40,6 +41,8 @@ REMEMBERED: Final = 500
 """The events that are kept for the picture."""
 LOOKS_PER_TIMEOUT: Final = 5
 """A snapshot gives up after this part of --timeout, so a broker that is down is shown soon."""
+DUMB: Final = ("dumb", "unknown")
+"""The values of TERM of terminals on which a picture cannot be drawn anew, as rich has them."""
 
 
 @click.command()
@@ -72,7 +75,7 @@ def watch(
 ) -> None:
     """Watch transactions live; Ctrl-C ends it.
 
-    Without a terminal it prints a line for each event.
+    Without a terminal, or where TERM is dumb, it prints a line for each event.
 
     \b
     Keys of --json: at, at_ms, transactional_id, kind (open, appeared, began,
@@ -96,7 +99,8 @@ def watch(
 
 @contextmanager
 def _view(as_json: bool, show_all: bool, bootstrap: str) -> Iterator[View]:
-    if as_json or not sys.stdout.isatty():
+    is_dumb = os.environ.get("TERM", "").lower() in DUMB
+    if as_json or is_dumb or not sys.stdout.isatty():
         yield Lines(as_json)
         return
     from odradek.client.cli.txn_picture import picture

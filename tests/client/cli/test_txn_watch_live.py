@@ -38,6 +38,13 @@ def test_a_terminal_shows_a_picture_until_ctrl_c(run: Run) -> None:
         assert "Traceback" not in watch.text
 
 
+def test_a_dumb_terminal_gets_lines(run: Run) -> None:
+    """It got nothing at all: rich draws no picture there."""
+    options = ("--interval", "0.1", "--pattern", name_of("nobody"))
+    with on_a_terminal(run.bootstrap, "watch", *options, term="dumb") as (watch, _):
+        watch.read_until(lambda: "0 of 0 transactional ids open" in watch.text)
+
+
 def test_a_pipe_gets_lines(run: Run) -> None:
     topic, name = name_of("topic"), name_of("id")
     run.said("topic", "create", topic, "--partitions", "1")

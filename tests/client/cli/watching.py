@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+TERM: Final = "xterm-256color"
 WAIT_S: Final = 60.0
 PATIENCE_S: Final = 20.0
 """After this time a person types Ctrl-C again."""
@@ -105,12 +106,12 @@ def watching(bootstrap: str, *options: str) -> Iterator[Watching]:
 
 @contextlib.contextmanager
 def on_a_terminal(
-    bootstrap: str, *command: str, columns: int = 80, lines: int = 24
+    bootstrap: str, *command: str, columns: int = 80, lines: int = 24, term: str = TERM
 ) -> Iterator[tuple[Watching, Callable[[bytes], object]]]:
     """On a terminal of its own, and a function that types there."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    process = _start(bootstrap, command, stdin=its, stdout=its, stderr=its)
+    process = _start(bootstrap, command, term, stdin=its, stdout=its, stderr=its)
     os.close(its)
     try:
         with _ending(process):
@@ -119,9 +120,11 @@ def on_a_terminal(
         os.close(ours)
 
 
-def _start(bootstrap: str, command: tuple[str, ...], **others: Any) -> subprocess.Popen[bytes]:
+def _start(
+    bootstrap: str, command: tuple[str, ...], term: str = TERM, **others: Any
+) -> subprocess.Popen[bytes]:
     arguments = ["-m", "odradek.broker", "txn", *command, "--bootstrap", bootstrap]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": term}
     for name in ("COLUMNS", "LINES"):
         environment.pop(name, None)
     return subprocess.Popen(
