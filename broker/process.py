@@ -193,6 +193,10 @@ def _data_directory(directory: Path | None) -> Iterator[Path]:
         return
     try:
         directory.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise CannotServe(
+            f"{directory} cannot be the data directory: it, or what it is in, is a file."
+        ) from None
     except OSError as error:
         raise CannotServe(
             f"The data directory {directory} cannot be made: {error.strerror}."

@@ -40,13 +40,15 @@ class Patience(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        if isinstance(value, str) and value[-1:].isalpha():
+        if isinstance(value, str) and not value[-1:].isdigit():
             from odradek.protocol import quantities  # not for a plain number
 
             try:
-                value = quantities.seconds(value) or value
+                value = quantities.seconds(value)
             except ValueError as error:
                 self.fail(str(error), param, ctx)
+            if value is None:
+                self.fail("it is no number of seconds, nor a duration such as 500ms.", param, ctx)
         return super().convert(value, param, ctx)
 
 

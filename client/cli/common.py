@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import nan
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, ParamSpec, TypeVar
 
@@ -66,9 +67,14 @@ class Seconds(click.FloatRange):
             given = quantities.seconds(value) if isinstance(value, str) else None
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        seconds: float = super().convert(value if given is None else given, param, ctx)
-        if seconds != seconds:
-            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        if given is None:
+            try:
+                given = float(value)
+            except ValueError:
+                given = nan
+        if given != given:
+            self.fail(f"{value!r} is no number of seconds, nor a duration such as 5m.", param, ctx)
+        seconds: float = super().convert(given, param, ctx)
         return seconds
 
 

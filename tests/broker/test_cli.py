@@ -53,6 +53,10 @@ def odradek(*arguments: str) -> tuple[int, str]:
         (["--set", "log.dirs=/a,/b"], "log.dirs has one directory here, not '/a,/b'."),
         (["--config", "nowhere"], "'nowhere' does not exist"),
         (["--data-dir", "/proc/none"], "The data directory /proc/none cannot be made"),
+        (
+            ["--data-dir", __file__],
+            "cannot be the data directory: it, or what it is in, is a file.",
+        ),
         (["--set", "listeners=SSL://:9092"], "Listener SSL has TLS and no certificate"),
         (["--set", "listeners=PLAINTEXT://a:1,PLAINTEXT://b:2"], "has PLAINTEXT twice"),
         (["--nonsense"], "No such option"),

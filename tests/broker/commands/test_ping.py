@@ -118,3 +118,5 @@ def test_its_time_limit_may_be_a_duration(odradek_address: str) -> None:
     status, _, error = ping("--bootstrap", odradek_address, "--timeout", "1y")
     assert status == 2
     assert "'1y' is no duration" in error
+    error = ping("--timeout", "soon")[2]
+    assert "it is no number of seconds, nor a duration such as 500ms." in error

@@ -116,6 +116,9 @@ def test_durations_and_sizes_may_have_units(run: Run) -> None:
     assert ended.exit_code == 2
     assert "'1y' is no duration" in ended.stderr
     run.said("topic", "list", "--timeout", "1m")
+    for wrong in ("x", "nan"):
+        said = run("txn", "list", "--older-than", wrong).stderr
+        assert f"{wrong!r} is no number of seconds, nor a duration such as 5m." in said
 
 
 def test_benchmarks_run_against_any_broker_and_leave_nothing(run: Run) -> None:
