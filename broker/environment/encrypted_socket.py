@@ -25,8 +25,9 @@ RECEIVED_BYTES: Final = 16 * 1024
 """The most bytes that are received at once. All records in them are decrypted without a pause, so
 that a peer whose records have a byte holds everybody up for a millisecond, and not for more. And a
 connection keeps the memory for them, which is a third more in OpenSSL."""
-HANDSHAKE_BYTES: Final = 4 * 1024
-"""The same for a handshake, whose peer may be anybody."""
+SMALL_BYTES: Final = 4 * 1024
+"""The same for a handshake, and where less is asked for: a client that is to authenticate may be
+anybody."""
 RECORD_HEAD_BYTES: Final = 5
 """Type, version and length (RFC 8446, 5.1)."""
 LENGTH_AT: Final = 3
@@ -111,7 +112,7 @@ class EncryptedSocket:
 
         Raises BlockingIOError if nothing has arrived.
         """
-        arrived = self._socket.recv(HANDSHAKE_BYTES)
+        arrived = self._socket.recv(SMALL_BYTES)
         if not arrived:
             self._incoming.write_eof()
             return True
@@ -137,6 +138,7 @@ class EncryptedSocket:
             return 0
         # With a buffer it returns a number, which its types do not know.
         read, size = cast("Callable[[int, memoryview], int]", self._tls.read), len(buffer)
+        most = RECEIVED_BYTES if size >= SMALL_BYTES else SMALL_BYTES
         filled = records = reads = 0
         is_drained = False
         while True:
@@ -162,9 +164,9 @@ class EncryptedSocket:
             if filled and (is_drained or records >= RECORDS_AT_ONCE):
                 return filled
             try:
-                if reads >= READS_AT_ONCE + filled // RECEIVED_BYTES:
+                if reads >= READS_AT_ONCE + filled // most:
                     raise BlockingIOError
-                arrived = self._socket.recv(RECEIVED_BYTES)
+                arrived = self._socket.recv(most)
                 reads += 1
             except BlockingIOError:
                 if filled:
@@ -175,7 +177,7 @@ class EncryptedSocket:
             if not arrived:
                 return self._end(filled)
             self._incoming.write(arrived)
-            is_drained = len(arrived) < RECEIVED_BYTES
+            is_drained = len(arrived) < most
 
     def _send_answers(self) -> None:
         """Send what OpenSSL answers to what it has read. Raises OSError if the peer reads none."""

@@ -20,6 +20,7 @@ from odradek.broker.environment.encrypted_socket import (
     ANSWERS_MAX_BYTES,
     READS_AT_ONCE,
     RECEIVED_BYTES,
+    SMALL_BYTES,
     EncryptedSocket,
 )
 from tests.certificates import Authority
@@ -63,9 +64,9 @@ class Agreed(NamedTuple):
     server: EncryptedSocket
     server_socket: socket.socket
 
-    def receive(self) -> bytes:
+    def receive(self, room: int = RECEIVED_BYTES) -> bytes:
         """Return what one call of the server receives. Raises BlockingIOError."""
-        buffer = memoryview(bytearray(100))
+        buffer = memoryview(bytearray(room))
         return bytes(buffer[: self.server.recv_into(buffer)])
 
 
@@ -113,6 +114,16 @@ def test_new_keys_without_end_do_not_keep_the_loop(client: Agreed) -> None:
         with pytest.raises(BlockingIOError):
             client.receive()
     assert client.receive() == b"a request"
+
+
+def test_less_is_decrypted_for_a_client_that_is_to_authenticate(client: Agreed) -> None:
+    """A thousand of them may do this at once, and each asks for some bytes at a time."""
+    sent = new_keys(client, READS_AT_ONCE * RECEIVED_BYTES)
+    client.socket.sendall(sent)
+    with pytest.raises(BlockingIOError):
+        client.receive(room=4)
+    left = client.server_socket.recv(len(sent), socket.MSG_PEEK)
+    assert len(left) == len(sent) - READS_AT_ONCE * SMALL_BYTES
 
 
 def test_a_byte_before_new_keys_makes_no_call_longer(client: Agreed) -> None:
