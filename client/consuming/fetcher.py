@@ -72,6 +72,8 @@ class Fetcher:
         self._sessions: dict[int, ConsumerFetchSession] = {}
         self._is_started = False
         self._resolving = trio.Lock()
+        self._is_resolving = False
+        """A task looks for the first positions of partitions that are read."""
         self._backoff = Backoff(config)
         self._pins = PinWatch(cluster)
         self.counters = ConsumerCounters()
@@ -224,8 +226,11 @@ class Fetcher:
                     for partition in self._readers()
                     if not partition.is_placed and not self._is_leaderless(partition)
                 ]
-                if lost:
-                    await self._resolve_or_fail(lost)
+                if lost and not self._is_resolving:
+                    # In a task: an open transaction with the offset of one partition must not hold
+                    # up the fetches of the others.
+                    self._is_resolving = True
+                    self._cluster.tasks.spawn(self._resolve_or_fail, lost)
                 waiting = self._start_requests()
                 if self._is_committed_only and not self._config.is_in_commit_order:
                     self._pins.look(self._readers())
@@ -237,11 +242,16 @@ class Fetcher:
     async def _resolve_or_fail(self, lost: list[AssignedPartition]) -> None:
         try:
             await self.resolve(lost)
+            if not all(partition.is_placed for partition in lost):  # one has no leader now
+                await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
             for partition in lost:
                 if not partition.is_placed:
                     partition.error = error.copy()
             self._arrived.set()
+        finally:
+            self._is_resolving = False
+            self._wake.set()
 
     def _readers(self) -> list[AssignedPartition]:
         return [
@@ -262,11 +272,13 @@ class Fetcher:
         look_again = now + self._config.metadata_max_age_ms / 1000
         by_node: dict[int, list[AssignedPartition]] = {}
         is_leader_missing = False
+        has_placed = False
         for partition in self._readers():
             leader = self._cluster.metadata.leader(*partition.name)
             if not partition.is_placed:
                 is_leader_missing = is_leader_missing or self._is_leaderless(partition)
                 continue
+            has_placed = True
             if self._was_made_anew(partition):
                 self._arrived.set()  # the reader calls `begin_anew`
                 continue
@@ -278,7 +290,9 @@ class Fetcher:
                 is_leader_missing = True
             else:
                 by_node.setdefault(leader.node_id, []).append(partition)
-        if (is_leader_missing or self._cluster.is_stale) and -1 not in self._under_way:
+        # Without a position, `resolve` asks for the leaders.
+        is_old = self._cluster.is_stale and (has_placed or not self._is_resolving)
+        if (is_leader_missing or is_old) and -1 not in self._under_way:
             self._spawn(-1, [])
         for node_id, readers in by_node.items():
             unread = sum(partition.unread_bytes for partition in readers)

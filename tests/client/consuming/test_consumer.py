@@ -10,10 +10,12 @@ from trio.testing import MockClock
 from odradek.broker.storage.compaction.batches import emptied
 from odradek.client import Consumer, Refused, TopicPartition
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, PartitionData
+from odradek.protocol.apis.group_offsets import OFFSET_FETCH
 from odradek.protocol.batch import read_header
 from odradek.protocol.errors import ErrorCode
 from tests.client.consuming.test_fetched import data
-from tests.client.fake_broker import ADDRESS, FakeBroker
+from tests.client.fake_broker import ADDRESS, FakeBroker, refused
+from tests.client.fake_group import FakeGroup
 
 PLACE = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
@@ -183,3 +185,22 @@ async def test_an_offset_that_goes_while_records_wait_is_not_asked_for_all_the_t
         assert len(await consumer.poll(max_records=1)) == 1
         await trio.sleep(1)
         assert len(await consumer.poll()) == 2
+
+
+async def test_a_partition_whose_offset_is_not_known_yet_does_not_hold_up_the_others(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """A transaction with its offset was open, and nothing else was fetched for a minute."""
+    group = FakeGroup(nursery)
+    group.read = lambda wanted: part(wanted.partition, data(wanted.fetch_offset, b"a"))
+    unstable = refused(ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    async with Consumer(ADDRESS, connect=group.connect, group_id="g") as consumer:
+        consumer.assign([PLACE])
+        consumer.seek(PLACE, 0)
+        await consumer.poll()
+        group.next(OFFSET_FETCH, *[unstable] * 1_000)
+        consumer.assign([PLACE, OTHER])
+        with trio.fail_after(5):
+            count = 0
+            while count < 100:
+                count += len(await consumer.poll())
