@@ -71,9 +71,14 @@ def _value(text: str) -> tuple[str, float]:
     if not equals or kind not in KINDS:
         raise click.UsageError(f"{text!r} is no NAME=VALUE with a name of {', '.join(KINDS)}.")
     try:
-        return kind, float(as_number("bytes", value) if kind in IN_BYTES else value)
+        number = as_number("bytes", value) if kind in IN_BYTES else value
     except ValueError as error:
-        raise click.UsageError(f"{kind}: {error}") from None
+        raise click.UsageError(f"{kind}: {error}.") from None
+    try:
+        return kind, float(number)
+    except ValueError:
+        unit = " or a size such as 1MiB" if kind in IN_BYTES else ""
+        raise click.UsageError(f"{kind} takes a number{unit}, not {value!r}.") from None
 
 
 @quota.command("set")

@@ -66,6 +66,14 @@ def test_the_quota_of_an_address_is_checked_and_not_set_by_a_dry_run(run: Run) -
         (("remove",), "Say whose quotas"),
         (("set", "--user", "u", "producer_byte_rate"), "is no NAME=VALUE"),
         (("set", "--user", "u", "byte_rate=1"), "is no NAME=VALUE"),
+        (
+            ("set", "--user", "u", "producer_byte_rate=fast"),
+            "producer_byte_rate takes a number or a size such as 1MiB, not 'fast'.",
+        ),
+        (
+            ("set", "--user", "u", "request_percentage=1%"),
+            "request_percentage takes a number, not '1%'.",
+        ),
         (("set", "--user", "u", "producer_byte_rate=fast"), "producer_byte_rate: "),
         (("set", "--user", "u", "--default-user", "producer_byte_rate=1"), "--default-user"),
         (("list", "--user", ""), "A name is not empty."),
