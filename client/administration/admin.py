@@ -12,6 +12,7 @@ from typing import Final, Literal, Self, Unpack
 
 from odradek.client.administration import elections
 from odradek.client.administration.acls import AclAdmin
+from odradek.client.administration.attempts import Attempts
 from odradek.client.administration.configs import ConfigAdmin
 from odradek.client.administration.groups import GroupAdmin
 from odradek.client.administration.logs import LogAdmin
@@ -184,6 +185,7 @@ class Admin(
         error of the first topic that was refused, after trying all; `TimedOut`.
         """
         rest = {topic.name: topic for topic in topics}
+        attempts = Attempts(self._cluster)
 
         async def attempt() -> None:
             request = CreateTopicsRequest(
@@ -191,7 +193,7 @@ class Admin(
                 timeout_ms=self._config.request_timeout_ms,
                 validate_only=validate_only,
             )
-            answer = await self._cluster.ask(await self._controller(), CREATE_TOPICS, request)
+            answer = await attempts.ask(await self._controller(), CREATE_TOPICS, request)
             for topic in answer.topics:
                 if topic.error_code == ErrorCode.NONE:
                     rest.pop(topic.name, None)
@@ -202,7 +204,8 @@ class Admin(
 
         names = list(rest)
         if names:
-            await self._cluster.retrying("creating topics", attempt)
+            with attempts.remarking():
+                await self._cluster.retrying("creating topics", attempt)
         if not validate_only:
             await self._wait_until_led(names)
 
@@ -225,6 +228,7 @@ class Admin(
     async def delete_topics(self, *names: str) -> None:
         """Delete topics and all their records. Raises the first error, after trying all."""
         rest = dict.fromkeys(names)
+        attempts = Attempts(self._cluster)
 
         async def attempt() -> None:
             request = DeleteTopicsRequest(
@@ -232,7 +236,7 @@ class Admin(
                 topic_names=tuple(rest),
                 timeout_ms=self._config.request_timeout_ms,
             )
-            answer = await self._cluster.ask(await self._controller(), DELETE_TOPICS, request)
+            answer = await attempts.ask(await self._controller(), DELETE_TOPICS, request)
             for result in answer.responses:
                 if result.error_code == ErrorCode.NONE and result.name is not None:
                     rest.pop(result.name, None)
@@ -246,7 +250,8 @@ class Admin(
             _check_complete(rest, (), "deleting topics")
 
         if names:
-            await self._cluster.retrying("deleting topics", attempt)
+            with attempts.remarking():
+                await self._cluster.retrying("deleting topics", attempt)
 
     async def create_partitions(self, topic: str, total_count: int) -> None:
         """Increase the number of partitions of a topic to `total_count`.
@@ -261,8 +266,10 @@ class Admin(
             validate_only=False,
         )
 
+        attempts = Attempts(self._cluster)
+
         async def attempt() -> None:
-            answer = await self._cluster.ask(await self._controller(), CREATE_PARTITIONS, request)
+            answer = await attempts.ask(await self._controller(), CREATE_PARTITIONS, request)
             for result in answer.results:
                 if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     raise Refused(
@@ -272,7 +279,8 @@ class Admin(
 
             _check_complete((topic,), {result.name for result in answer.results}, doing)
 
-        await self._cluster.retrying(doing, attempt)
+        with attempts.remarking():
+            await self._cluster.retrying(doing, attempt)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted; with `internal`, also those of the brokers."""

@@ -166,9 +166,11 @@ class Cluster:
         at_most: int | None = None,
         purpose: str = "",
         timeout_ms: int | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> Response:
         """Send one request to a node (None: to any), and return the response.
 
+        `on_sent` is called when it may arrive, whether there is an answer or not.
         If it does not answer, another node may lead, coordinate or control by now: the next call
         looks for that again. Raises `Disconnected` or `TimedOut`, and `Refused` if the broker has
         no common version.
@@ -176,6 +178,8 @@ class Cluster:
         try:
             connection = await self.connection(node_id, purpose)
             version = connection.version_of(api, at_most)
+            if on_sent is not None:
+                on_sent()
             return await connection.request(api, version, request, timeout_ms=timeout_ms)
         except Retriable:
             # invariant client 7: A call does not wait for a broker that is dead while another one
