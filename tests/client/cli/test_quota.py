@@ -74,7 +74,7 @@ def test_the_quota_of_an_address_is_checked_and_not_set_by_a_dry_run(run: Run) -
             ("set", "--user", "u", "request_percentage=1%"),
             "request_percentage takes a number, not '1%'.",
         ),
-        (("set", "--user", "u", "producer_byte_rate=fast"), "producer_byte_rate: "),
+        (("set", "--user", "u", "producer_byte_rate=1XB"), "producer_byte_rate: '1XB' is no size"),
         (("set", "--user", "u", "--default-user", "producer_byte_rate=1"), "--default-user"),
         (("list", "--user", ""), "A name is not empty."),
     ],
