@@ -129,9 +129,16 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise CommandError(f"{error.object!r} is not UTF-8.", None, as_json) from None
         except (OdradekError, ValueError, OSError) as error:
             code = error.code if isinstance(error, OdradekError) else None
-            raise CommandError(sentence(str(error)), code, as_json) from None
+            raise CommandError(sentence(_said(error)), code, as_json) from None
 
     return run
+
+
+def _said(error: Exception) -> str:
+    """Return the words of an error. A command has no file open that an OSError would not name."""
+    if isinstance(error, OSError) and error.strerror and error.filename is None:
+        return f"standard input or output failed: {error.strerror}"
+    return str(error)
 
 
 @contextmanager

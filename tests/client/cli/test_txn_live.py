@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -226,3 +228,14 @@ def test_mistakes_are_told_in_a_sentence(
     assert result.exit_code == status, result.output
     assert said in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence(odradek_address: str) -> None:
+    """It was "[Errno 28] No space left on device"."""
+    command = (sys.executable, "-m", "odradek.broker", "txn", "list", "-b", odradek_address)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "Error: Standard input or output failed: No space left on device.\n",
+    )
