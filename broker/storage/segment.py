@@ -30,7 +30,7 @@ from odradek.protocol.batch import HEADER_BYTES
 from odradek.protocol.plain_produce import End
 
 INT32_MAX: Final = 2**31 - 1
-LANDMARKS_MAX: Final = 128
+LANDMARKS_MAX: Final = 32
 WALK_BYTES: Final = 8 * 1024
 NO_TIMESTAMP: Final = -1
 
