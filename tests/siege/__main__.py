@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ GROUP_SETTINGS: Final = {
     "group.consumer.heartbeat.interval.ms": "300",
 }
 """In the new protocol, too, the partitions of a killed member move within the siege."""
+NO_MORE_SETTINGS: Final[Mapping[str, str]] = {}
 VERDICT_SECONDS: Final = 900.0
 """The time to come to rest, read everything and judge it."""
 
@@ -139,14 +140,18 @@ def besiege(
     *,
     spared: Sequence[str] = (),
     between_seconds: tuple[float, float] = BETWEEN_SECONDS,
+    settings: Mapping[str, str] = NO_MORE_SETTINGS,
     beside: Callable[[TemporaryCluster], AbstractContextManager[object]] = nothing_else,
 ) -> dict[str, Any]:
     """Run a siege and return the verdict of its clients, with what was done to the services.
 
-    The brokers of `spared` are left alone. What `beside` makes is entered while the siege lasts,
-    and left when all services run again.
+    `settings` are for the brokers, beside those for groups. The brokers of `spared` are left
+    alone. What `beside` makes is entered while the siege lasts, and left when all services run
+    again.
     """
-    described = with_settings(with_etcd_nodes(services(), ETCD_NODES), GROUP_SETTINGS)
+    described = with_settings(
+        with_etcd_nodes(services(), ETCD_NODES), {**GROUP_SETTINGS, **settings}
+    )
     names = [each.name for each in described if not each.is_broker]
     with TemporaryCluster(directory, described) as cluster:
         load = RunningLoad(cluster, seed, directory / "clients.out")

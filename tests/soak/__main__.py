@@ -26,6 +26,13 @@ SPARED: Final = "broker3"
 BETWEEN_SECONDS: Final = (20.0, 60.0)
 JUDGED_FROM_HOURS: Final = 0.5
 """A broker fills its caches first: a shorter soak says nothing of its memory."""
+BROUGHT_TO_REST: Final = {
+    "producer.id.expiration.ms": "300000",
+    "producer.id.expiration.check.interval.ms": "60000",
+    "max.incremental.fetch.session.cache.slots": "200",
+}
+"""By default a producer is remembered for a day, and a thousand sessions of fetches: each start of
+a client leaves one, and in an hour that does not come to rest."""
 GROWTH_MAX: Final = 0.05
 """Of its memory and of its descriptors, in an hour."""
 MIB: Final = 2**20
@@ -51,6 +58,7 @@ def main(hours: float, seed: int) -> None:
             SECONDS_AN_HOUR * hours,
             spared=[SPARED],
             between_seconds=BETWEEN_SECONDS,
+            settings=BROUGHT_TO_REST,
             beside=beside,
         )
     except (NoNamespaces, PeersMissing) as error:
