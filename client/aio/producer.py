@@ -22,9 +22,9 @@ from odradek.client.aio.delivery import Delivery, Waiter
 from odradek.client.aio.hosted import Aio, Reason, aio
 from odradek.client.aio.transaction import Transaction
 from odradek.client.blocking.delivery import Queued, own_bytes, own_headers
-from odradek.client.blocking.producer import QUEUED_MAX
+from odradek.client.blocking.producer import QUEUED_BYTES_MAX, QUEUED_MAX
 from odradek.client.blocking.producer import Producer as BlockingProducer
-from odradek.client.config import KIB, MIB, ProducerConfig, ProducerOptions, read_options
+from odradek.client.config import KIB, ProducerConfig, ProducerOptions, read_options
 from odradek.client.errors import Closed, Refused
 from odradek.client.producing.forwarding import Forwards
 from odradek.client.producing.outcomes import call_back, known_error
@@ -42,8 +42,6 @@ from odradek.client.types import (
     Value,
 )
 
-QUEUED_BYTES_MAX: Final = 1 * MIB
-"""The bytes of records (or the producer's `buffer_bytes`, if they are fewer) in the queue."""
 TURN_BYTES: Final = 64 * KIB
 """The bytes of records that are sent before other tasks of the event loop run."""
 

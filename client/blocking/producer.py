@@ -2,8 +2,8 @@
 
 Records do not cross to the loop's thread one by one. `send` puts them into a queue, and wakes the
 loop only if it is not awake for them already. So sending many records costs a list append each. If
-the queue is full, `send` waits. Every call that needs an answer (flush, commit, a delivery's
-result) empties the queue first.
+the queue is full, by the number of its records or by their bytes, `send` waits. Every call that
+needs an answer (flush, commit, a delivery's result) empties the queue first.
 """
 
 import os
@@ -27,13 +27,20 @@ from odradek.client.blocking.hosted import Hosted, blocking
 from odradek.client.blocking.loop import Loop
 from odradek.client.blocking.producer_view import BlockingProducerView
 from odradek.client.blocking.transaction import Transaction
-from odradek.client.config import ProducerConfig, ProducerOptions, parse_bootstrap, read_options
+from odradek.client.config import (
+    MIB,
+    ProducerConfig,
+    ProducerOptions,
+    parse_bootstrap,
+    read_options,
+)
 from odradek.client.errors import Closed, OdradekError, Refused, TimedOut
 from odradek.client.journal import LOGGER, loggable, records_were
 from odradek.client.producing.forwarding import ForwardsAtOnce
 from odradek.client.producing.outcomes import call_back, known_error
 from odradek.client.producing.producer import FLUSH_GRACE_S, NO_TRANSACTIONS
 from odradek.client.producing.producer import Producer as AsyncProducer
+from odradek.client.producing.record_checks import RECORD_OVERHEAD_BYTES
 from odradek.client.producing.serializing import Serializers, awaited
 from odradek.client.serialization import Serializer
 from odradek.client.tracing import current_context
@@ -49,6 +56,8 @@ from odradek.client.types import (
 
 QUEUED_MAX: Final = 10_000
 """Records that may wait for the loop before `send` waits for it."""
+QUEUED_BYTES_MAX: Final = 1 * MIB
+"""The bytes of records (or the producer's `buffer_bytes`, if they are fewer) in the queue."""
 NEVER: Final = float("inf")
 DRAINED_AT_ONCE: Final = 500
 """The records that are taken from the queue before other tasks of the loop run."""
@@ -95,6 +104,9 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
         self._loop: Loop | None = None
         self._current_time: Callable[[], float] = float
         """The clock of the loop, once the loop has started."""
+        self._queued_bytes_max = min(config.buffer_bytes, QUEUED_BYTES_MAX)
+        self._unconfirmed_bytes = 0
+        """The bytes of records that were queued since the queue was last seen empty."""
         self._is_awake = False
         self._is_drained = False
         """The producer was closed, and no record is handed over any more."""
@@ -207,6 +219,9 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
         `odradek.client.Producer.send`.
         """
         is_full = len(self._queue) > QUEUED_MAX
+        if self._unconfirmed_bytes >= self._queued_bytes_max:
+            self._unconfirmed_bytes = 0  # the queue is empty, or `send` waits until it is
+            is_full = bool(self._queue)
         sent_key: Any = key
         sent_value: Any = value
         is_ready = self._is_awake and not (self._is_transactional or self._is_drained or is_full)
@@ -224,12 +239,21 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
             if on_delivery is not None:
                 call_back(on_delivery, None, known_error(error))
             raise
+        if not isinstance(sent_value, bytes):
+            sent_value = own_bytes(sent_value)
+        if not isinstance(sent_key, bytes):
+            sent_key = own_bytes(sent_key)
+        self._unconfirmed_bytes += (
+            RECORD_OVERHEAD_BYTES
+            + (len(sent_value) if isinstance(sent_value, bytes) else 0)
+            + (len(sent_key) if isinstance(sent_key, bytes) else 0)
+        )
         delivery = Delivery(self)
         self._put(
             Queued(
                 topic,
-                sent_value if type(sent_value) is bytes else own_bytes(sent_value),
-                sent_key if type(sent_key) is bytes else own_bytes(sent_key),
+                sent_value,
+                sent_key,
                 own_headers(headers) if headers else (),
                 partition,
                 timestamp_ms,
