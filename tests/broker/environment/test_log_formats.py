@@ -172,7 +172,7 @@ def test_a_broker_that_cannot_serve_says_why_in_an_object(tmp_path: Path) -> Non
     assert ended.returncode == 1
     (found,) = objects_of(ended.stderr)
     assert (found["level"], found["cause"]) == ("CRITICAL", "cannot serve")
-    assert "cannot be made" in found["message"]
+    assert "cannot be the data directory" in found["message"]
 
 
 BROKEN = (
