@@ -124,9 +124,13 @@ class Reactor:
             await trio.lowlevel.checkpoint()
             raise trio.BrokenResourceError("the connection was closed")
         waiting = _Waiting(source or sock, take, max_bytes, trio.lowlevel.current_task())
-        self._waiting[descriptor] = waiting
         is_plain = source is None and max_bytes >= ROOM_BYTES
-        self._epoll.register(descriptor, PLAIN if is_plain else select.EPOLLIN)
+        try:
+            self._epoll.register(descriptor, PLAIN if is_plain else select.EPOLLIN)
+        except OSError as error:  # the system has a limit for it (fs.epoll.max_user_watches)
+            await trio.lowlevel.checkpoint()
+            raise trio.BrokenResourceError(error.strerror) from error
+        self._waiting[descriptor] = waiting
 
         def abort(_: object) -> trio.lowlevel.Abort:
             self._forget(descriptor)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import cast
 
 import pytest
 import trio
@@ -278,6 +280,14 @@ async def test_a_cancelled_task_leaves_nothing_behind() -> None:
         with found.client() as client:
             client.sendall(b"+b\n")
             await until(lambda: b"+b" in found.taken)
+
+
+async def test_a_socket_that_the_system_does_not_watch_is_broken(tmp_path: Path) -> None:
+    """It is so for all sockets beyond fs.epoll.max_user_watches, and always for a file."""
+    reactor = module.Reactor(lambda: None)
+    refused = pytest.raises(trio.BrokenResourceError, match="Operation not permitted")
+    with (tmp_path / "file").open("wb") as file, refused:
+        await reactor.receive_untaken(cast(socket.socket, file), Served().take, MAX_BYTES)
 
 
 async def test_without_the_end_of_turns_the_task_gets_everything() -> None:
