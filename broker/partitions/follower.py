@@ -62,7 +62,8 @@ class Follower:
                 return False
             try:
                 return await self._take(data, now_ms)
-            except KafkaError as error:
+            # An OSError is that of a checkpoint, for which the disk is too full, say.
+            except (KafkaError, OSError) as error:
                 LOGGER.warning("%s cannot be copied: %s", self.where, error)
                 self._pause()
                 return False
@@ -96,8 +97,10 @@ class Follower:
 
     async def _follow_start(self, data: PartitionData) -> None:
         """Delete what the leader has deleted, or it would be there again after an election."""
-        start = min(data.log_start_offset, self.partition.log_end_offset)
-        if start > self.partition.log_start_offset:
+        log = self.partition.log
+        start = min(data.log_start_offset, log.log_end_offset)
+        # Also if an earlier answer had it, and it could not be saved.
+        if start > log.saver.saved_log_start_offset:
             self.learn(data)
             await self.partition.maintenance.delete_before(start)
 

@@ -117,7 +117,8 @@ def _place(follower: Follower) -> FetchPartition:
         current_leader_epoch=follower.leader_epoch,
         fetch_offset=follower.fetch_offset,
         last_fetched_epoch=follower.last_epoch,
-        log_start_offset=log.log_start_offset,
+        # Where the leader answers a deletion, its records must not be there again after a crash.
+        log_start_offset=log.saver.saved_log_start_offset,
         partition_max_bytes=PARTITION_MAX_BYTES,
         high_watermark=follower.partition.high_watermark,
     )

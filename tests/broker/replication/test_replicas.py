@@ -1,10 +1,13 @@
 """Followers copy their leader, cut what it does not have, and count only in its epoch."""
 
+import errno
+
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.partitions.in_sync_view import InSyncView
+from odradek.broker.replication.follower_session import FollowerSession
 from odradek.broker.storage.config import LogConfig
 from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.replication.replicas import Replicas
@@ -261,6 +264,37 @@ async def test_what_the_leader_has_deleted_is_deleted_at_its_followers() -> None
     assert replicas[2].log_start_offset == 2
     await replicas.elect(2)
     assert replicas[2].log_start_offset == 2
+
+
+async def test_a_follower_without_room_for_its_new_start_goes_on_and_saves_it_later() -> None:
+    """The OSError of its full disk ended the broker, with all other replicas on it."""
+    replicas = await Replicas.start()
+    for value in "abc":
+        replicas.append(value)
+    await replicas.fetch(2, rounds=2)
+    await replicas.fetch(3, rounds=2)
+    await replicas[1].maintenance.delete_before(2)
+    disk = replicas.replicas[2].machine.disk
+    disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
+    await replicas.fetch(2)
+    assert reported_start(replicas, 2) == 0  # the deletion is not answered yet
+    replicas.append("d")
+    await replicas.fetch(2)
+    assert reported_start(replicas, 2) == 2
+    await replicas.restart(2, power_loss=True)
+    assert (replicas[2].log_start_offset, replicas[2].log_end_offset) == (2, 4)
+
+
+def reported_start(replicas: Replicas, node_id: int) -> int:
+    """Return the log start that the next fetch of a follower has."""
+    copy = replicas.replicas[node_id].copy
+    assert copy is not None
+    copy.paused_until = 0.0
+    session = FollowerSession(node_id, broker_epoch=1)
+    session.add(copy)
+    request = session.request(trio.current_time(), max_wait_ms=0, max_bytes=1)
+    assert request is not None
+    return request.topics[0].partitions[0].log_start_offset
 
 
 async def test_a_leader_that_is_cut_off_cannot_prove_that_it_leads() -> None:
