@@ -187,17 +187,11 @@ class LiveClassicGroup:
         known_bytes = 0 if known is None else known.size_bytes
         asked = _member_of(joining, member_id).size_bytes - known_bytes
         if is_full or group.size_bytes + asked > GROUP_MAX_BYTES:
-            self._turn_away(member_id)
+            self._rebalance.remove_one(member_id, RebalanceCause.LEAVE)
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"{group.group_id!r} has {len(group.members)} members of {group.size_bytes} bytes",
             )
-
-    def _turn_away(self, member_id: str) -> None:
-        was_member = member_id in self.group.members
-        self._rebalance.remove([member_id])
-        if was_member:
-            self._rebalance.do(decide(self.group.state, GroupEvent.REMOVE))
 
     def _new_member_id(self, name: str) -> str:
         unique = uuid.UUID(int=self._around.rng.getrandbits(128), version=4)

@@ -262,10 +262,14 @@ class Rebalance:
             return
         if member_id in group.members or member_id in group.promised:
             log.info("group %r: no heartbeat from %r", group.group_id, member_id)
-            self.remove([member_id])
-            was_member = member_id in group.members
-            if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
-                self.do(decide(self.group.state, GroupEvent.REMOVE), RebalanceCause.TIMEOUT)
+            self.remove_one(member_id, RebalanceCause.TIMEOUT)
+
+    def remove_one(self, member_id: str, cause: RebalanceCause) -> None:
+        """Remove a member, or an id that was promised, which a join phase may have waited for."""
+        was_member = member_id in self.group.members
+        self.remove([member_id])
+        if was_member or self.group.state is GroupState.PREPARING_REBALANCE:
+            self.do(decide(self.group.state, GroupEvent.REMOVE), cause)
 
     def remove(self, member_ids: Sequence[str]) -> None:
         for member_id in member_ids:

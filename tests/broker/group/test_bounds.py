@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerMember
@@ -128,6 +129,26 @@ async def test_a_member_that_grows_too_big_goes_and_the_others_share_its_work(
         await member.join()
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert not world.groups.describe_group(GROUP).members
+
+
+async def test_a_promised_member_that_grows_too_big_does_not_hold_up_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They waited for the id that the refused one had been promised, for a rebalance time-out."""
+    monkeypatch.setattr("odradek.broker.group.live_classic_group.GROUP_MAX_BYTES", 10_000)
+    member, newcomer = world.member("a"), world.member("b")
+    await member.join_and_sync()
+    with pytest.raises(MemberIdRequiredError) as required:
+        await world.groups.join_group(newcomer._joining())
+    before = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(member.join)
+        await trio.testing.wait_all_tasks_blocked()
+        big = (MemberProtocol("range", b"x" * 11_000),)
+        code = await refusal(world, member_id=required.value.member_id, protocols=big)
+    assert code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert member.generation == 2
+    assert trio.current_time() == before
 
 
 async def test_an_assignment_that_is_too_big_is_refused(
