@@ -140,18 +140,17 @@ class BrokerJournal:
         for name in NAMES:
             path = f"{self._directory}/{name}"
             self._files.append(_JournalFile(path, self._disk.open(path)))
-        self._begin_file(life)
+        self._begin_file(self._files[0], life)
         await self._files[0].file.fsync()
         await self._disk.fsync_dir(self._directory)
         self._life = life
 
-    def _begin_file(self, life: int) -> None:
-        """Write the header of the first file, whose records count no more. Raises OSError."""
-        active = self._files[0]
+    def _begin_file(self, begun: _JournalFile, life: int) -> None:
+        """Write the header of a file, whose records count no more. Raises OSError."""
         generation = self._queue[0].record.sequence if self._queue else self.next_sequence
-        active.file.write_at(0, encode_header(life, generation))
-        active.generation, active.end = generation, HEADER_BYTES
-        active.vouched.clear()
+        begun.file.write_at(0, encode_header(life, generation))
+        begun.generation, begun.end = generation, HEADER_BYTES
+        begun.vouched.clear()
 
     # what logs give
 
@@ -308,8 +307,9 @@ class BrokerJournal:
         # plant a journal file is used anew before its logs are saved
         if not other.is_free:
             return False
+        # The disk may have no room for the header, and records without one would not count.
+        self._begin_file(other, self._life)
         self._files = [other, full]
-        self._begin_file(self._life)
         for log in full.vouched:
             log.save_soon()
         return True

@@ -319,6 +319,24 @@ async def test_without_room_for_the_journal_appends_wait_and_nothing_is_lost(
     assert await values(await machine.restart_after_power_loss()) == [0, 1]
 
 
+async def test_without_room_for_the_header_of_the_next_file_nothing_is_written_to_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Records stood in a file without a header, were acknowledged, and lost with the power."""
+    machine = journaled()
+    partition = await begun(machine)
+    journal_of(machine).file_bytes = 1500
+    machine.disk.fail("write_at", errno.ENOSPC, path_end="journal-b")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(machine.partitions.run)
+        for _ in range(4):
+            partition.leader().append_from_client(batch("x" * 300))
+            await partition.leader().wait_committed()
+        nursery.cancel_scope.cancel()
+    assert machine.disk.size(f"{DIRECTORY}/journal-b")
+    assert len(await values(await machine.restart_after_power_loss())) == 5
+
+
 async def test_a_journal_that_gets_no_room_at_the_end_of_a_flush_tries_again() -> None:
     """Its task was waiting for an append, and no client sends one while it waits for an answer."""
     machine = journaled()
