@@ -131,7 +131,7 @@ class InSync:
         """Look at the leads of which there is news."""
         news, self._news = self._news, {}
         for leader in news:
-            if leader.is_over or leader.log.is_deleted:
+            if _is_over(leader):
                 self._forget(leader)
                 continue
             leader.view.end_at_look = leader.log.log_end_offset
@@ -155,7 +155,7 @@ class InSync:
 
     def consider(self, leader: Leader) -> None:
         """Change the in-sync set of a partition if a follower should join or leave."""
-        if leader.is_over or leader.view.is_alone or leader in self._due:
+        if _is_over(leader) or leader.view.is_alone or leader in self._due:
             return
         if self._wanted(leader) is not None:
             self._due[leader] = None
@@ -226,7 +226,7 @@ class InSync:
         at_once = 1 if self._singly else AT_ONCE
         changes: dict[TopicPartition, Change] = {}
         for leader in tuple(self._due):
-            isr = None if leader.is_over else self._wanted(leader)
+            isr = None if _is_over(leader) else self._wanted(leader)
             if isr is None:
                 self._settle(leader)
                 continue
@@ -272,3 +272,8 @@ class InSync:
             else:
                 change.leader.view.proposed = None
         return is_written
+
+
+def _is_over(leader: Leader) -> bool:
+    """Return True if another lead has begun, or none is left as the topic was deleted."""
+    return leader.is_over or leader.log.is_deleted

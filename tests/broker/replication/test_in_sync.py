@@ -11,7 +11,13 @@ import trio.testing
 
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.session import Session
-from odradek.broker.cluster.store import broker_key, partition_key, read_partition, topic_puts
+from odradek.broker.cluster.store import (
+    broker_key,
+    partition_key,
+    read_partition,
+    topic_key,
+    topic_puts,
+)
 from odradek.broker.partitions.in_sync_view import Contact, InSyncView
 from odradek.broker.partitions.leader import Leader
 from odradek.broker.partitions.partition import Partition
@@ -213,6 +219,22 @@ async def test_a_lead_that_is_over_is_looked_at_no_more(
         assert not second.marks.followers.watches
         await trio.sleep(2 * LAG_SECONDS)
         assert here.stored(0).isr == here.stored(1).isr == (1, 2, 3)
+
+
+async def test_a_change_that_is_due_is_given_up_with_its_topic(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It was looked at five times a second for ever, and kept the deleted log in memory."""
+    async with leading(ALL) as here:
+        (partition,) = here.partitions
+        here.store.put({partition_key("t", 0): None, topic_key("t"): None})
+        await trio.sleep(LAG_SECONDS + SOON_SECONDS)
+        assert here.in_sync._due
+        await here.metadata.read_anew(here.metadata.apply)
+        await here.partitions.delete("t", [0])
+        await trio.sleep(SOON_SECONDS)
+        assert not here.in_sync._due
+        assert not partition.marks.followers.watches
 
 
 async def calls_of_an_idle_minute(count: int) -> int:
