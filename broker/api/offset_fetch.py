@@ -20,7 +20,7 @@ Differs from Kafka:
   removed it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from odradek.broker.api.context import RequestContext, text_bytes
@@ -106,23 +106,27 @@ async def _failed_fetch(
 async def _fetch_groups(
     context: RequestContext, request: OffsetFetchRequest, turns: Turns
 ) -> list[OffsetFetchResponseGroup]:
-    """Return an answer for each group that is named. A group named again is looked up once."""
+    """Return an answer for each group that is named.
+
+    All offsets of a group that is named again are looked up once, for the same member.
+    """
     item_count = 0
     for group in request.groups:
         await turns.take(FETCH_STEPS)
         item_count += 1 if group.topics is not None else _offset_count(context, group.group_id)
     await context.expect(item_count)
-    known: dict[str, tuple[OffsetFetchResponseGroup, int]] = {}
+    known: dict[Hashable, tuple[OffsetFetchResponseGroup, int]] = {}
     found = []
     whole_bytes = 0
     for group in request.groups:
         await turns.take(FETCH_STEPS)
-        known_one = known.get(group.group_id) if group.topics is None else None
+        named = group.group_id, group.member_id, group.member_epoch
+        known_one = known.get(named) if group.topics is None else None
         if known_one is None:
             fetched = await _fetch_group(context, request, group, turns)
             known_one = fetched, await _metadata_bytes(fetched.topics, turns)
             if group.topics is None:
-                known[group.group_id] = known_one
+                known[named] = known_one
         found.append(known_one[0])
         whole_bytes += known_one[1]
     await context.expect(0, extra_bytes=whole_bytes)

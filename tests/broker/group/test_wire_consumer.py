@@ -14,6 +14,11 @@ from odradek.protocol.apis.group_consumer import (
     CONSUMER_GROUP_DESCRIBE,
     ConsumerGroupDescribeRequest,
 )
+from odradek.protocol.apis.group_offsets import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
 from odradek.protocol.errors import ErrorCode
 from tests.broker.group.wire import WireClient, versions
 
@@ -64,6 +69,20 @@ def test_a_member_lives_its_life_in_every_version(
     assert (left.heartbeat_interval_ms, left.assignment) == (0, None)
     (described,) = describe(client, group, version=version)
     assert (described.group_state, described.members) == ("Empty", ())
+
+
+def test_a_group_that_is_named_twice_is_answered_for_each_member(
+    client: WireClient, group: str, topic: str
+) -> None:
+    """The second answer was the first one again, whatever the epoch of the second member."""
+    joined = client.heartbeat_of_consumer(group, "m", topics=[topic])
+    named = tuple(
+        OffsetFetchRequestGroup(group_id=group, member_id="m", member_epoch=epoch, topics=None)
+        for epoch in (joined.member_epoch, joined.member_epoch + 1, joined.member_epoch)
+    )
+    answers = client.ask(OFFSET_FETCH, 9, OffsetFetchRequest(groups=named)).groups
+    codes = [answer.error_code for answer in answers]
+    assert codes == [NONE, ErrorCode.STALE_MEMBER_EPOCH, NONE]
 
 
 def test_a_member_without_an_id_gets_one_in_version_0_only(
