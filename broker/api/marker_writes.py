@@ -50,10 +50,14 @@ Run = list[Write]
 
 
 def writes_of(marker: WritableTxnMarker) -> Iterator[Write]:
-    """Yield the marker for each partition that it names."""
+    """Yield the marker for each partition that it names, once."""
+    named: set[TopicIdPartition] = set()
     for topic in marker.topics:
-        for index in dict.fromkeys(topic.partition_indexes):
-            yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
+        for index in topic.partition_indexes:
+            where = TopicIdPartition.of(topic.name, index, topic.topic_id)
+            if where not in named:
+                named.add(where)
+                yield Write(marker, where)
 
 
 async def runs_of(flat: Sequence[Write], turns: Turns) -> list[Run]:

@@ -275,6 +275,23 @@ def test_a_partition_that_a_marker_names_twice_gets_one(transactor: Transactor) 
     assert transactor.visible(isolation_level=0).high_watermark == 1
 
 
+def test_a_partition_gets_one_marker_also_if_its_topic_is_named_twice(
+    transactor: Transactor,
+) -> None:
+    topic = WritableTxnMarkerTopic(name=transactor.topic, partition_indexes=(0,))
+    marker = WritableTxnMarker(
+        producer_id=9,
+        producer_epoch=0,
+        transaction_result=True,
+        topics=(topic, topic),
+        coordinator_epoch=-1,
+    )
+    request = WriteTxnMarkersRequest(markers=(marker,))
+    (answer,) = transactor.client.ask(WRITE_TXN_MARKERS, 1, request).markers
+    assert [each.error_code for each in answer.topics[0].partitions] == [E.NONE]
+    assert transactor.visible(isolation_level=0).high_watermark == 1
+
+
 def test_a_repeated_marker_of_version_2_is_acknowledged_and_written_once(
     transactor: Transactor,
 ) -> None:
