@@ -158,13 +158,15 @@ class GroupCoordinator:
         live = tenure.classic(joining.group_id)
         if live is None and joining.member_id:
             raise _unknown_member(joining.group_id)
-        if consumer is not None:
-            consumer.bury(ConsumerEvent.JOIN_CLASSIC)
         if not joining.member_id:
             self._room.check_members()
         if live is not None:
             return await live.join(joining)
-        self._room.check_one_more_group()
+        if consumer is None:
+            self._room.check_one_more_group()
+        else:
+            # A refusal after this would leave the group's offsets without a group.
+            consumer.bury(ConsumerEvent.JOIN_CLASSIC)
         live = tenure.begin_classic(joining.group_id)
         try:
             return await live.join(joining)

@@ -12,6 +12,7 @@ import trio.testing
 from odradek.broker.group.classic_group import MemberProtocol
 from odradek.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerMember
 from odradek.broker.group.consumer.reconcile import Owners
+from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, MEMBER_MAX_BYTES, GroupConfig
 from odradek.broker.group.member_requests import MemberIdRequiredError
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -174,6 +175,22 @@ async def test_all_groups_take_only_so_much_memory(
     assert refused.value.code is ErrorCode.GROUP_MAX_SIZE_REACHED
     await members[0].leave()
     await members[10].join()
+
+
+async def test_a_member_of_the_classic_protocol_that_is_refused_leaves_an_empty_consumer_group(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group was removed first, and nothing could delete its offsets, or let them expire."""
+    consumer = Consumer(world=world, member_id="m")
+    await consumer.beat()
+    await consumer.leave()
+    await world.commit({P0: 7})
+    await world.member(group_id="other").join_and_sync()
+    monkeypatch.setattr("odradek.broker.group.room.MEMBERSHIP_MAX_BYTES", 1)
+    assert await refusal(world) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.groups.consumers.list_groups() == [(GROUP, ConsumerState.EMPTY)]
+    assert await world.groups.delete_groups([GROUP]) == {GROUP: ErrorCode.NONE}
+    assert world.stored() == {}
 
 
 async def test_members_of_the_new_protocol_count_for_the_memory_of_their_topics_names(
