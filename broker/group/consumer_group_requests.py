@@ -117,9 +117,9 @@ class ConsumerGroups:
         """Decide on a heartbeat, alone with its group. Raises KafkaError, or _OvertakenError."""
         group_id = asked.group_id
         try:
-            shapes = await live.match_patterns(asked.regex, turns, asked.may_see, asked.rights)
             check_room = self._room.check_members if _asks_for_more(asked, live.group) else _nothing
             check_room()
+            shapes = await live.match_patterns(asked.regex, turns, asked.may_see, asked.rights)
             if group_id not in tenure.beginning:
                 # Again in the end: others may have taken the room meanwhile.
                 return await live.beat(asked, shapes, turns, check=check_room)

@@ -193,6 +193,18 @@ async def test_a_member_of_the_classic_protocol_that_is_refused_leaves_an_empty_
     assert world.stored() == {}
 
 
+async def test_patterns_of_members_for_which_there_is_no_room_are_not_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Consumer(world=world, member_id="m").beat()
+    monkeypatch.setattr("odradek.broker.group.room.MEMBERSHIP_MAX_BYTES", 1)
+    for number in range(10):
+        newcomer = Consumer(world=world, member_id=f"m{number}", regex=f"t{number}.*")
+        assert await refusal_of(newcomer) is ErrorCode.GROUP_MAX_SIZE_REACHED
+    _, live = world.groups.consumers._find(GROUP)
+    assert live.matches.found == {}
+
+
 async def test_members_of_the_new_protocol_count_for_the_memory_of_their_topics_names(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
