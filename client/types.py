@@ -67,24 +67,26 @@ class TopicPartition(NamedTuple):
 class OffsetAndMetadata(NamedTuple):
     """A stored offset of a group: the next offset to read, and a text of the program.
 
-    Two of them are equal if they differ in `topic_id` only.
+    Two of them are equal if they have the same offset and text.
     """
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    """The leader epoch of the record before the offset, which shows whether the log was truncated
+    since (KIP-320); -1: not known."""
     topic_id: UUID = ZERO_UUID
     """The topic that the offset belongs to; zero: the one that has the name now. An offset of a
     topic that was deleted is not stored for the next one of its name."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple) and self[:3] == other[:3]
+        return isinstance(other, tuple) and self[:2] == other[:2]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self[:3])
+        return hash(self[:2])
 
 
 class OffsetAndTimestamp(NamedTuple):

@@ -102,6 +102,11 @@ class Metadata:
         leader = known.partitions.get(partition) if known else None
         return leader if leader is not None and leader.node_id >= 0 else None
 
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of the leader of a partition; -1 without a known leader."""
+        leader = self.leader(topic, partition)
+        return -1 if leader is None else leader.leader_epoch
+
     def topic_id(self, name: str) -> UUID:
         """Return a topic's id; zero if it is not known, or if brokers have no ids."""
         known = self.topics.get(name)

@@ -120,7 +120,11 @@ async def _ask_leader(
             ListOffsetsTopic(
                 name=topic,
                 partitions=tuple(
-                    ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+                    ListOffsetsPartition(
+                        partition_index=number,
+                        current_leader_epoch=cluster.metadata.leader_epoch(topic, number),
+                        timestamp=timestamp,
+                    )
                     for number, timestamp in partitions
                 ),
             )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from odradek.client.consuming.fetched import Fetched
+from odradek.client.consuming.read_epochs import UNKNOWN, ReadEpochs
 from odradek.client.errors import OdradekError
 from odradek.client.types import ConsumerRecord, OffsetAndMetadata, TopicPartition
 from odradek.protocol.apis.fetch import AbortedTransaction
@@ -15,6 +16,7 @@ class AssignedPartition:
     """A partition that is read in the order of its offsets."""
 
     __slots__ = (
+        "_epochs",
         "_position",
         "error",
         "fetch_offset",
@@ -28,12 +30,16 @@ class AssignedPartition:
         "reset_to",
         "returned_id",
         "topic_id",
+        "validated_epoch",
     )
 
     def __init__(self, name: TopicPartition, max_bytes: int) -> None:
         self.name = name
         self._position: int | None = None
+        self._epochs = ReadEpochs()
         self.fetch_offset = -1
+        self.validated_epoch = UNKNOWN
+        """The leader epoch in whose log `fetch_offset` is; -1 as long as no leader was asked."""
         self.fetched: deque[Fetched] = deque()
         self.reset_to: int | None = None
         """EARLIEST or LATEST if the position was out of range and must be looked up again."""
@@ -79,11 +85,29 @@ class AssignedPartition:
         """Return the offset that a group stores. The program has not got `unread` yet."""
         assert self._position is not None, self.name
         offset = self._position if unread is None else unread.offset
-        return OffsetAndMetadata(offset, topic_id=self.topic_id)
+        return self._with_epoch(OffsetAndMetadata(offset))
+
+    def _with_epoch(self, stored: OffsetAndMetadata) -> OffsetAndMetadata:
+        """Return an offset to store with the topic and the leader epoch that it belongs to."""
+        leader_epoch = self._epochs.before(stored.offset)
+        return stored._replace(leader_epoch=leader_epoch, topic_id=self.topic_id)
+
+    @property
+    def fetch_epoch(self) -> int:
+        """The leader epoch of the record before `fetch_offset`; -1 if it is not known."""
+        return self._epochs.before(self.fetch_offset)
 
     def to_fetched(self, records: Buffer, aborted: Sequence[AbortedTransaction]) -> Fetched:
         """Return what was fetched at `fetch_offset`. Raises as `Fetched` does."""
         return Fetched(self.name, self.fetch_offset, records, aborted)
+
+    def add(self, fetched: Fetched) -> None:
+        """Add what was fetched at `fetch_offset`, where the next fetch continues behind it."""
+        if self._position is not None:
+            self._epochs.forget_before(self._position)
+        self._epochs.note(fetched.leader_epochs)
+        self.fetch_offset = fetched.next_offset
+        self.fetched.append(fetched)
 
     def take(self, count: int, check_crcs: bool) -> list[ConsumerRecord]:
         """Take up to `count` records of the first fetch; see `Fetched.take`."""
@@ -105,8 +129,18 @@ class AssignedPartition:
         self.returned_id = self.topic_id
         self._position = next_offset
 
-    def move(self, offset: int | None) -> None:
-        """Set the position, and forget what was fetched."""
+    def move(self, offset: int | None, leader_epoch: int = UNKNOWN) -> None:
+        """Set the position, and forget what was fetched.
+
+        The record before `offset` has `leader_epoch`, if it is known.
+        """
+        self._place(offset)
+        self._epochs.begin(self.fetch_offset, leader_epoch)
+        self.validated_epoch = UNKNOWN
+
+    def _place(self, offset: int | None) -> None:
+        if offset is None or offset > self.fetch_offset:
+            self.validated_epoch = UNKNOWN
         self._position = offset
         self.fetch_offset = -1 if offset is None else offset
         self.fetched.clear()
@@ -115,7 +149,7 @@ class AssignedPartition:
 
     def resume(self, stored: OffsetAndMetadata) -> None:
         """Continue where the group has stored an offset."""
-        self.move(stored.offset)
+        self.move(stored.offset, stored.leader_epoch)
 
     def begin_anew(self, topic_id: UUID, reset_to: int) -> None:
         """Leave a topic that was deleted for the one that has its name now."""
@@ -125,16 +159,20 @@ class AssignedPartition:
 
     def go_back(self, unread: ConsumerRecord | None = None) -> None:
         """Fetch again what is behind the position, or from `unread` on."""
-        self.move(self.position if unread is None else unread.offset)
+        self._place(self.position if unread is None else unread.offset)
+
+    def truncate(self, offset: int, leader_epoch: int) -> None:
+        """Continue at `offset`, where the log was truncated."""
+        self.move(offset, leader_epoch)
 
     def lose(self, reset_to: int) -> None:
         """Note that the log does not have the position. `found` then sets another one."""
         self.move(None)
         self.reset_to = reset_to
 
-    def on_found(self, offset: int) -> None:
+    def on_found(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Begin at an offset that was looked up."""
-        self.move(offset)
+        self.move(offset, leader_epoch)
 
     def skip_read(self) -> bool:
         """Drop the fetches that are read to their end. Return True if the position moved."""

@@ -30,7 +30,8 @@ What may be missing in the log:
 - If the log begins behind the stored offset and not behind `reached`, the progress stays valid.
 - If the log begins behind what was read, markers may be lost, and nothing tells how the kept
   transactions have ended. They are dropped, and reading begins anew at `auto_offset_reset`.
-- If the log ends before the stored offset (it was truncated), reading begins anew as well.
+- If the log ends before the stored offset (it was truncated), reading begins anew as well. If it
+  is known where it was truncated, reading continues there, with what is still pending before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ from collections.abc import Iterator, Sequence
 from odradek.client.consuming.assigned import AssignedPartition
 from odradek.client.consuming.fetched import Batch, Fetched, check_left_out
 from odradek.client.consuming.progress import PartitionProgress, read_progress
+from odradek.client.consuming.read_epochs import UNKNOWN
 from odradek.client.consuming.spool import Kept, Spool, SpoolFailed
 from odradek.client.errors import Refused
 from odradek.client.types import (
@@ -296,8 +298,7 @@ class CommitOrderPartition(AssignedPartition):
         Raises `Refused` if they are too many.
         """
         assert self._arrangement is not None, self.name
-        offset = self._arrangement.progress(unread).to_offset(self.name)
-        return offset._replace(topic_id=self.topic_id)
+        return self._with_epoch(self._arrangement.progress(unread).to_offset(self.name))
 
     def to_fetched(self, records: Buffer, aborted: object) -> Fetched:
         """Return what was fetched at `fetch_offset`."""
@@ -310,12 +311,12 @@ class CommitOrderPartition(AssignedPartition):
         self.returned_id = self.topic_id
         self._arrangement.note_passed(record)
 
-    def move(self, offset: int | None) -> None:
+    def _place(self, offset: int | None) -> None:
         """Set the position, and forget what was fetched and kept."""
         self._begin(None if offset is None else PartitionProgress(offset))
 
     def _begin(self, progress: PartitionProgress | None) -> None:
-        super().move(None if progress is None else progress.start)
+        super()._place(None if progress is None else progress.start)
         if self._arrangement is not None:
             self._arrangement.free()
         self._arrangement = None if progress is None else Arrangement(progress, self._spool)
@@ -323,6 +324,7 @@ class CommitOrderPartition(AssignedPartition):
 
     def resume(self, stored: OffsetAndMetadata) -> None:
         """Continue where the group has stored an offset."""
+        self.move(stored.offset, stored.leader_epoch)
         self._begin(read_progress(stored))
 
     def go_back(self, unread: ConsumerRecord | None = None) -> None:
@@ -339,19 +341,26 @@ class CommitOrderPartition(AssignedPartition):
             self._arrangement.remember_ended(failed)
         self.error = error
 
+    def truncate(self, offset: int, leader_epoch: int) -> None:
+        """Continue at `offset`, or to the first pending transaction before it."""
+        assert self._arrangement is not None, self.name
+        left = self._arrangement.progress().to_end(offset)
+        self.move(offset, leader_epoch)
+        self._begin(left)
+
     def lose(self, reset_to: int) -> None:
         """Note that the log does not have the position. `found` then sets another one."""
         lost = None if self._arrangement is None else self._arrangement.progress()
         super().lose(reset_to)
         self._lost = lost
 
-    def on_found(self, offset: int) -> None:
+    def on_found(self, offset: int, leader_epoch: int = UNKNOWN) -> None:
         """Begin at an offset that was looked up; keep a progress that is still valid."""
         lost = self._lost
         if lost is not None and lost.start < offset:
             self._begin(lost.from_offset(offset))
         else:
-            self.move(offset)
+            self.move(offset, leader_epoch)
 
     def skip_read(self) -> bool:
         """Drop the fetches that are read to their end. Return True if the position moved."""

@@ -20,6 +20,7 @@ from typing import Final
 import trio
 
 from odradek.client.config import Offload
+from odradek.client.consuming.read_epochs import epochs_of
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import ConsumerRecord, FetchedBatch, TopicPartition, TransactionPart
 from odradek.protocol.apis.fetch import AbortedTransaction
@@ -109,6 +110,7 @@ class Fetched:
         "_unseen",
         "_waits_for_room",
         "has_batch",
+        "leader_epochs",
         "name",
         "next_offset",
         "size_bytes",
@@ -132,6 +134,7 @@ class Fetched:
         self.has_batch = last is not None
         self.next_offset = offset if last is None else max(offset, last.next_offset)
         """The offset behind these records, where the next fetch continues."""
+        self.leader_epochs = () if last is None else epochs_of(records, last)
         self._batches: Iterator[Batch | None] = visible_batches(iter_batches(records), aborted)
         self._next: Batch | None = None
         """The batch that is open, or is opened next."""

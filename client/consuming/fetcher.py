@@ -32,6 +32,7 @@ from odradek.client.consuming.assigned import AssignedPartition
 from odradek.client.consuming.consumer_counters import ConsumerCounters
 from odradek.client.consuming.fetch_session import ConsumerFetchSession, FetchedPlace
 from odradek.client.consuming.pin_watch import PinWatch
+from odradek.client.consuming.validation import PURPOSE, Validation
 from odradek.client.errors import (
     OdradekError,
     OffsetOutOfRange,
@@ -54,7 +55,6 @@ from odradek.protocol.schema import ZERO_UUID
 
 FETCH_WITH_NAMES: Final = 12
 FETCH_WITH_IDS: Final = 13
-PURPOSE: Final = "fetch"
 PARTITION_BYTES_MAX: Final = 1 << 30
 
 
@@ -76,6 +76,7 @@ class Fetcher:
         """A task looks for the first positions of partitions that are read."""
         self._backoff = Backoff(config)
         self._pins = PinWatch(cluster)
+        self._validation = Validation(cluster, config, self._backoff, self._fail_all)
         self.counters = ConsumerCounters()
         self.answered_at = float("-inf")
         """The time of the last answer to a fetch that was not a retriable error."""
@@ -163,7 +164,8 @@ class Fetcher:
             is_wanted = not partition.is_placed and self.assigned.get(partition.name) is partition
             if is_wanted and partition.name in found:
                 self._enter_topic(partition, topic_ids[partition.name])
-                partition.on_found(found[partition.name].offset)
+                place = found[partition.name]
+                partition.on_found(place.offset, place.leader_epoch)
 
     @property
     def _reset_place(self) -> int:
@@ -354,6 +356,9 @@ class Fetcher:
         """Send one request to one broker, and handle its answer."""
         try:
             with scope:
+                readers = await self._validation.validate(node_id, readers)
+                if not readers:
+                    return
                 asked = [(each, each.topic_id, each.fetch_offset) for each in readers]
                 since = trio.current_time()
                 soon = since + self._config.fetch_max_wait_ms / 2000
@@ -385,12 +390,11 @@ class Fetcher:
         wanted: dict[FetchedPlace, FetchPartition] = {}
         has_ids = all(partition.topic_id != ZERO_UUID for partition in readers)
         for partition in readers:
-            leader = self._cluster.metadata.leader(*partition.name)
             topic, index = partition.name
             place = FetchedPlace(topic, partition.topic_id if has_ids else ZERO_UUID, index)
             wanted[place] = FetchPartition(
                 partition=partition.name.partition,
-                current_leader_epoch=-1 if leader is None else leader.leader_epoch,
+                current_leader_epoch=self._cluster.metadata.leader_epoch(topic, index),
                 fetch_offset=partition.fetch_offset,
                 partition_max_bytes=partition.max_bytes,
             )
@@ -465,8 +469,7 @@ class Fetcher:
                     2 * max(partition.max_bytes, len(records)), PARTITION_BYTES_MAX
                 )
             return
-        partition.fetch_offset = fetched.next_offset
-        partition.fetched.append(fetched)
+        partition.add(fetched)
         self._arrived.set()
 
     def _take_error(self, partition: AssignedPartition, code: ErrorCode) -> None:
@@ -494,5 +497,4 @@ class Fetcher:
             f"{partition.name} does not have offset {partition.fetch_offset}: reading continues at "
             f"the {self._config.auto_offset_reset} offset; records in between may be missed",
         )
-        is_earliest = self._config.auto_offset_reset == "earliest"
-        partition.lose(EARLIEST if is_earliest else LATEST)
+        partition.lose(self._reset_place)

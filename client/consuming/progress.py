@@ -59,6 +59,11 @@ class PartitionProgress:
             self.reached, {producer: max(at, offset) for producer, at in self.pending.items()}
         )
 
+    def to_end(self, offset: int) -> "PartitionProgress":
+        """Return what is left of it if the log ended at `offset` meanwhile, before `reached`."""
+        pending = {producer: at for producer, at in self.pending.items() if at < offset}
+        return PartitionProgress(offset, pending)
+
     def to_offset(self, name: TopicPartition) -> OffsetAndMetadata:
         """Return the offset to store. Raises `Refused` if too many transactions are pending."""
         start = self.start

@@ -145,6 +145,8 @@ class FakeBroker:
         self.partitions = partitions
         self.apis = APIS_WITH_2PC if serves_two_phases else APIS
         self.topics = {"t"}
+        self.leader_epoch = 0
+        """That of all partitions."""
         self.topic_ids: dict[str, UUID] = {}
         """Without an id a topic has none, as with old brokers."""
         self.more_features: dict[str, int] = {}
@@ -343,7 +345,7 @@ class FakeBroker:
                     error_code=0,
                     partition_index=index,
                     leader_id=NODE,
-                    leader_epoch=0,
+                    leader_epoch=self.leader_epoch,
                     replica_nodes=(NODE,),
                     isr_nodes=(NODE,),
                 )

@@ -66,6 +66,8 @@ class FakeGroup(FakeBroker):
         self.share: list[TopicPartition] | None = None
         self.is_rebalancing = False
         self.committed: dict[TopicPartition, int] = {}
+        self.committed_epochs: dict[TopicPartition, int] = {}
+        """The leader epochs that were stored with the offsets."""
         self._handlers |= {
             JOIN_GROUP.key: self._join,
             SYNC_GROUP.key: self._sync,
@@ -151,6 +153,7 @@ class FakeGroup(FakeBroker):
                 if own_code == ErrorCode.NONE:
                     place = TopicPartition(name, partition.partition_index)
                     self.committed[place] = partition.committed_offset
+                    self.committed_epochs[place] = partition.committed_leader_epoch
             topics.append(
                 OffsetCommitResponseTopic(
                     name=topic.name,
@@ -178,6 +181,9 @@ class FakeGroup(FakeBroker):
                         OffsetFetchResponsePartitions(
                             partition_index=number,
                             committed_offset=self.committed.get(
+                                TopicPartition(self.named(topic.name, topic.topic_id), number), -1
+                            ),
+                            committed_leader_epoch=self.committed_epochs.get(
                                 TopicPartition(self.named(topic.name, topic.topic_id), number), -1
                             ),
                             metadata="",

@@ -6,6 +6,7 @@ from tests.planted.bug import Planted
 
 READING: Final = "tests/client/consuming/test_made_anew.py::test_"
 LIVE: Final = "tests/client/consuming/test_made_anew_live.py::test_"
+TRUNCATED: Final = "tests/client/consuming/test_truncation.py::test_"
 GROUPS: Final = "tests/broker/group/test_topic_ids.py::test_"
 
 POSITION_BUGS: Final = (
@@ -32,6 +33,23 @@ POSITION_BUGS: Final = (
         old="partition.topic_id == topic_id",
         new="True",
         tests=(f"{READING}an_answer_of_the_old_topic_is_not_taken_for_one_of_the_new_topic",),
+    ),
+    Planted(
+        bug="a consumer reads on in a log that was truncated",
+        where="Validation._is_doubtful",
+        old="if 0 <= partition.fetch_epoch < leader_epoch:",
+        new="if False:",
+        tests=(
+            f"{TRUNCATED}reading_goes_on_where_the_log_of_the_new_leader_differs",
+            "tests/simulation/test_elections_on_request.py::test_a_consumer_reads_what_an_unclean_"
+            "election_has_put_at_offsets_that_it_has_read",
+        ),
+    ),
+    Planted(
+        bug="an offset is stored without the leader epoch that shows whether it was truncated",
+        where="AssignedPartition._with_epoch",
+        old="leader_epoch=leader_epoch",
+        tests=(f"{TRUNCATED}a_consumer_that_starts_again_notices_what_was_truncated_meanwhile",),
     ),
     Planted(
         bug="a broker that is behind brings a deleted topic back to a client",

@@ -179,3 +179,38 @@ async def test_a_client_goes_at_once_to_the_leader_that_a_refusal_names() -> Non
                     await (await producer.send(TOPIC, b"v", partition=0))
                 assert world.leader_of(TOPIC, 0) == node
         nursery.cancel_scope.cancel()
+
+
+async def test_a_consumer_reads_what_an_unclean_election_has_put_at_offsets_that_it_has_read() -> (
+    None
+):
+    """The log is as long as before when it looks again: no offset is out of range."""
+    async with trio.open_nursery() as nursery:
+        world = World(nursery, seed=24)
+        await world.start()
+        found: list[bytes | None] = []
+
+        async def read() -> None:
+            async for record in consumer:
+                found.append(record.value)
+
+        async with world.consumer() as consumer, trio.open_nursery() as reading:
+            consumer.assign([PLACE])
+            reading.start_soon(read)
+            whole, behind = await end_up_with_a_replica_that_lacks_records(world)
+            assert found == [b"0", b"1"]
+            consumer.pause()
+            async with world.admin() as admin:
+                await admin.elect_leader(PLACE, unclean=True, candidate=behind)
+            for node in whole:
+                await world.restart(node)
+            async with world.producer() as producer:
+                for value in (b"2", b"3"):
+                    await (await producer.send(TOPIC, value, partition=0))
+            consumer.resume()
+            with trio.move_on_after(60):
+                while found[-1] != b"3":  # noqa: ASYNC110
+                    await trio.sleep(0.05)
+            assert found == [b"0", b"1", b"2", b"3"]
+            reading.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
