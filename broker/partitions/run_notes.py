@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+import trio
+
 from odradek.broker.environment.env import Disk
 from odradek.broker.storage.config import FlushPolicy
 from odradek.broker.storage.damage import Others, Rules
@@ -68,6 +70,7 @@ class RunNotes:
         self._flush = flush
         self._damaged = damaged
         self._last_run = LastRun()
+        self._writing = trio.Lock()
         self._are_all_open = False
         self.was_clean = False
         """True if the last run closed every log with a checkpoint."""
@@ -215,6 +218,12 @@ class RunNotes:
             LOGGER.warning("%s/%s cannot be written: %s", self._directory, LAST_RUN, error)
 
     async def _write(self) -> None:
+        # What is found damaged while a note is written is in the next one. Written at once, the
+        # two would take each other's file away, and what is on disk would not be known.
+        async with self._writing:
+            await self._write_changed()
+
+    async def _write_changed(self) -> None:
         # A log that failed lacks on disk what its pages in memory have. The journal has it.
         unopened = self._unopened()
         is_uncertain = self._files.journal is not None and self._files.has_failed.is_set()
