@@ -9,20 +9,14 @@ The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
 import random
-import struct
-from typing import Any, Final
-
-import msgpack
-from crc32c import crc32c
+from typing import Final
 
 from odradek.broker.cluster.store_embedded import NAMES
 from odradek.broker.environment.env import Disk
-from odradek.broker.storage.files import sync_file
+from odradek.broker.storage import small_file
 from odradek.late import dataclass
 
 NODE: Final = "node.meta"
-BESIDE: Final = "node.meta.tmp"
-_CRC: Final = struct.Struct(">I")
 
 
 class WrongDirectory(Exception):
@@ -97,16 +91,12 @@ async def read_identity(disk: Disk, directory: str) -> NodeIdentity | None:
     Raises `WrongDirectory` if it is damaged, OSError.
     """
     path = f"{directory}/{NODE}"
-    if not disk.exists(path):
+    data = await small_file.read_bytes(disk, path)
+    if data is None:
         return None
-    file = disk.open(path)
-    try:
-        data = await file.pread(0, file.size)
-    finally:
-        file.close()
-    if len(data) < _CRC.size or crc32c(memoryview(data)[_CRC.size :]) != _CRC.unpack_from(data)[0]:
+    content = small_file.decode(data)
+    if content is None:
         raise WrongDirectory(f"{path} is damaged. Restore it, or use an empty directory.")
-    content: dict[str, Any] = msgpack.unpackb(memoryview(data)[_CRC.size :])
     return NodeIdentity(
         cluster_id=content["cluster_id"],
         node_id=content["node_id"],
@@ -116,22 +106,13 @@ async def read_identity(disk: Disk, directory: str) -> NodeIdentity | None:
 
 async def write_identity(disk: Disk, directory: str, identity: NodeIdentity) -> None:
     """Write the identity of a data directory, durably. Raises OSError."""
-    content: bytes = msgpack.packb(
+    content = small_file.encode(
         {
-            "version": 1,
             "cluster_id": identity.cluster_id,
             "node_id": identity.node_id,
             "directory_id": identity.directory_id,
         }
     )
-    beside = f"{directory}/{BESIDE}"
-    if disk.exists(beside):
-        disk.remove(beside)
-    file = disk.open(beside)
-    try:
-        file.append(_CRC.pack(crc32c(content)) + content)
-    finally:
-        file.close()
-    await sync_file(disk, beside)
-    disk.rename(beside, f"{directory}/{NODE}")
-    await disk.fsync_dir(directory)
+    path = f"{directory}/{NODE}"
+    await small_file.write_beside(disk, path, content)
+    await small_file.move_into_place(disk, path)

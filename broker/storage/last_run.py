@@ -16,21 +16,15 @@ has left the in-sync sets (`cluster/power_loss.py`).
 The content is msgpack behind a CRC-32C, as in `checkpoint`.
 """
 
-import struct
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, Final
-
-import msgpack
-from crc32c import crc32c
+from typing import Final
 
 from odradek.broker.environment.env import Disk
+from odradek.broker.storage import small_file
 from odradek.late import dataclass
 
 LAST_RUN: Final = "last-run"
-BESIDE: Final = "last-run.tmp"
-VERSION: Final = 1
-_CRC: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +48,9 @@ class LastRun:
 
 async def read_last_run(disk: Disk, directory: str) -> LastRun:
     """Read the file; return an empty LastRun if it is missing or damaged. Raises OSError."""
-    path = f"{directory}/{LAST_RUN}"
-    if not disk.exists(path):
-        return LastRun()
-    file = disk.open(path)
-    try:
-        data = memoryview(await file.pread(0, file.size))
-    finally:
-        file.close()
-    if len(data) < _CRC.size or crc32c(data[_CRC.size :]) != _CRC.unpack_from(data)[0]:
-        return LastRun()
-    content: dict[str, Any] = msgpack.unpackb(data[_CRC.size :])
-    if content["version"] != VERSION:
+    data = await small_file.read_bytes(disk, f"{directory}/{LAST_RUN}")
+    content = None if data is None else small_file.decode(data)
+    if content is None:
         return LastRun()
     return LastRun(
         boot_id=content["boot_id"],
@@ -80,9 +65,8 @@ async def read_last_run(disk: Disk, directory: str) -> LastRun:
 
 async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
     """Write and flush the file. Raises OSError."""
-    content: bytes = msgpack.packb(
+    content = small_file.encode(
         {
-            "version": VERSION,
             "boot_id": run.boot_id,
             "damaged": sorted(run.damaged),
             "unflushed": run.is_unflushed,
@@ -92,14 +76,6 @@ async def write_last_run(disk: Disk, directory: str, run: LastRun) -> None:
             "unrestored": dict(run.unrestored),
         }
     )
-    beside = f"{directory}/{BESIDE}"
-    if disk.exists(beside):
-        disk.remove(beside)
-    file = disk.open(beside)
-    try:
-        file.append(_CRC.pack(crc32c(content)) + content)
-        await file.fsync()
-    finally:
-        file.close()
-    disk.rename(beside, f"{directory}/{LAST_RUN}")
-    await disk.fsync_dir(directory)
+    path = f"{directory}/{LAST_RUN}"
+    await small_file.write_beside(disk, path, content)
+    await small_file.move_into_place(disk, path)

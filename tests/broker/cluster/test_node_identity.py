@@ -51,6 +51,15 @@ async def test_a_damaged_identity_is_refused() -> None:
         await claim(disk)
 
 
+async def test_an_identity_of_four_zeros_is_damaged() -> None:
+    """They are the right checksum of nothing, and the broker ended with a traceback."""
+    disk = FakeDisk()
+    disk.mkdir("/data")
+    disk.open("/data/node.meta").append(bytes(4))
+    with pytest.raises(WrongDirectory, match="damaged"):
+        await claim(disk)
+
+
 async def test_a_power_cut_at_any_operation_leaves_a_directory_that_can_be_claimed() -> None:
     disk = FakeDisk()
     await claim(disk)

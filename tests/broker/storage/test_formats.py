@@ -8,10 +8,12 @@ import pytest
 from crc32c import crc32c
 
 from odradek.broker.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from odradek.broker.storage.last_run import LAST_RUN, LastRun, read_last_run
 from odradek.broker.storage.leader_epochs import EpochStart
 from odradek.broker.storage.producer_entry import BatchMetadata, ProducerEntry
 from odradek.broker.storage.segment_summary import SegmentSummary
 from odradek.broker.storage.snapshot import decode_snapshot, encode_snapshot
+from tests.fakes.disk import FakeDisk
 
 NOW_MS = 77
 
@@ -134,3 +136,11 @@ def test_every_cut_and_every_flipped_bit_is_noticed(data: bytes) -> None:
         flipped[position] ^= 1 << random.randrange(8)
         assert not is_readable(bytes(flipped))
     assert not is_readable(data + b"\0")
+
+
+async def test_four_zeros_are_no_note_of_the_last_run() -> None:
+    """They are the right checksum of nothing, and the broker did not start."""
+    disk = FakeDisk()
+    disk.mkdir("/data")
+    disk.open(f"/data/{LAST_RUN}").append(bytes(4))
+    assert await read_last_run(disk, "/data") == LastRun()
