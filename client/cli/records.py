@@ -43,6 +43,7 @@ READ_CHUNK: Final = 2_000
 POLL_MS: Final = 200
 TRANSACTION_TIMEOUT_S: Final = 60.0
 DEFAULT_FORMAT: Final = "%v"
+COMMANDLINE: Final = click.core.ParameterSource.COMMANDLINE
 
 
 @click.command()
@@ -122,6 +123,11 @@ def produce(
     """
     if key is not None and key_separator is not None:
         raise click.UsageError("--key and --key-separator exclude each other.")
+    if transactional_id == "":
+        raise click.BadParameter("it is empty.", param_hint="--transactional-id")
+    source_of = click.get_current_context().get_parameter_source
+    if transactional_id is None and source_of("transaction_timeout_s") is COMMANDLINE:
+        raise click.UsageError("--transaction-timeout needs --transactional-id.")
     if key_separator == "":
         raise click.BadParameter("it is empty; \\t is a tab.", param_hint="--key-separator")
     given = [assignment(header, "--header") for header in headers]
@@ -447,7 +453,7 @@ def _formatter(template: str) -> Callable[[ConsumerRecord], bytes]:
         letter = "%" if part[:1] == "\0" else part[:1]
         if letter not in fields:
             known = " ".join(f"%{field}" for field in fields)
-            raise click.BadParameter(f"%{letter} is not one of {known}", param_hint="--format")
+            raise click.BadParameter(f"%{letter} is not one of {known}.", param_hint="--format")
         pieces += (fields[letter], part[1:].encode())
 
     ending = b"" if isinstance(pieces[-1], bytes) and pieces[-1].endswith(b"\n") else b"\n"

@@ -56,6 +56,17 @@ def test_an_empty_key_separator_is_told_as_such() -> None:
     assert "--key-separator: it is empty" in ended.output
 
 
+def test_a_time_out_without_a_transaction_is_refused() -> None:
+    """It had no effect, and a reader took the records for those of a transaction."""
+    words = ["produce", "t", "--transaction-timeout", "5"]
+    ended = CliRunner().invoke(main, words, input="")
+    assert ended.exit_code == 2
+    assert "Error: --transaction-timeout needs --transactional-id." in ended.output
+    ended = CliRunner().invoke(main, [*words, "--transactional-id", ""], input="")
+    assert ended.exit_code == 2
+    assert "--transactional-id: it is empty." in ended.output
+
+
 def test_the_command_that_is_meant_is_named_for_first_words_too() -> None:
     """click names it only where commands are not imported late."""
     for words, meant in (
