@@ -83,6 +83,20 @@ def end_command(pin: Pin, bootstrap: str) -> str | None:
     return shlex.join(["odradek", "txn", "abort", *_where(bootstrap), "--", pin.transactional_id])
 
 
+def end_line(pin: Pin, bootstrap: str) -> str | None:
+    """Return a sentence with the command that ends a transaction; None without such a command."""
+    command = end_command(pin, bootstrap)
+    if command is None:
+        return None
+    if pin.state == "Ongoing" and pin.remaining_ms is None and not pin.is_hanging:
+        # Only the transactions of KIP-939 have no time-out.
+        return (
+            f"Its program, started again, ends it as another system has decided. `{command}` "
+            "aborts it, whatever was decided."
+        )
+    return f"`{command}` ends it."
+
+
 def describe_command(pin: Pin, bootstrap: str) -> str | None:
     """Return the command that shows what a transaction does; None if its id is not shown."""
     if pin.transactional_id is None:

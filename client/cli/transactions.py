@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from odradek.client.administration.descriptions import OPEN_STATES
-from odradek.client.administration.pin_words import abort_marker_command, end_command, pin_line
+from odradek.client.administration.pin_words import abort_marker_command, end_line, pin_line
 from odradek.client.administration.transactions import MAX_TIMEOUT_MS
 from odradek.client.blocking import (
     Admin,
@@ -279,9 +279,9 @@ def who_pins(where: str, as_json: bool, bootstrap: str, timeout_s: float) -> Non
         else:
             click.echo(pin_line(pin))
     if not as_json:
-        commands = (end_command(pin, bootstrap) for pin in pinned)
-        for command in dict.fromkeys(filter(None, commands)):
-            click.echo(f"`{command}` ends it.", err=True)
+        lines = (end_line(pin, bootstrap) for pin in pinned)
+        for line in dict.fromkeys(filter(None, lines)):
+            click.echo(line, err=True)
     if not pinned and not as_json:
         click.echo(f"{where}: nobody")
 
@@ -292,7 +292,7 @@ def _place_of(text: str) -> tuple[str, int | None]:
     if not colon:
         return topic, None
     if not number.isascii() or not number.isdigit():
-        raise click.BadParameter(f"{number!r} is no partition", param_hint="TOPIC[:PARTITION]")
+        raise click.BadParameter(f"{number!r} is no partition.", param_hint="TOPIC[:PARTITION]")
     return topic, int(number)
 
 

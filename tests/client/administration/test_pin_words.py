@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from odradek.client import Pin, Refused, TopicPartition
-from odradek.client.administration.pin_words import held_back, pin_line
+from odradek.client.administration.pin_words import end_line, held_back, pin_line
 
 PLACE = TopicPartition("refunds", 0)
 HERE = "127.0.0.1:9092"
@@ -113,3 +113,14 @@ def test_the_line_of_who_pins_has_the_numbers() -> None:
         "refunds-0: 'refunds-5' (worker-5 at 10.0.0.7), producer id 7, epoch 1, open for 20 s, "
         "aborted in 40 s at the latest; 13 records from offset 4 on wait"
     )
+
+
+def test_who_may_end_a_transaction_of_two_phases_is_said_with_the_command() -> None:
+    """The command alone looked like the way out, and it may undo what a database has committed."""
+    endless = replace(PIN, remaining_ms=None)
+    line = end_line(endless, HERE)
+    assert line is not None
+    assert "Its program, started again, ends it as another system has decided." in line
+    assert "`odradek txn abort -- refunds-5` aborts it, whatever was decided." in line
+    assert end_line(PIN, HERE) == "`odradek txn abort -- refunds-5` ends it."
+    assert end_line(replace(endless, state="PrepareCommit"), HERE) is None
