@@ -79,9 +79,10 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     """
     try:
         check_format_of(path)
-        for facts in _facts_of(path.rstrip("/") or path[:1], records):
+        for number, facts in enumerate(_facts_of(path.rstrip("/") or path[:1], records)):
             if not as_json:
-                click.echo(line_of(facts))
+                line = line_of(facts)
+                click.echo(line if number else line.removeprefix("\n"))
             elif facts["type"] not in FOR_PEOPLE:
                 click.echo(json.dumps(facts))
     except BrokenPipeError:  # `| head`: click ends quietly

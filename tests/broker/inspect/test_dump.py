@@ -292,3 +292,10 @@ async def test_what_a_terminal_has_no_characters_for_is_escaped(data_dir: Path) 
     result = CliRunner(charset="latin-1").invoke(main, ["log", "dump", str(flights)])
     assert result.exit_code == 0
     assert "/\\u2603/flights-0/" in result.output
+
+
+async def test_the_text_begins_with_its_first_file(data_dir: Path) -> None:
+    """An empty line came first, which parts one file from the next."""
+    lines = run(str(data_dir)).output.splitlines()
+    assert lines[0].startswith(str(data_dir))
+    assert "" in lines
