@@ -4,6 +4,7 @@ What belongs to security must not be left out by accident, so such a name that i
 refused. No class is loaded: those of Kafka that a setting may name stand for what is built in.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,8 @@ from odradek.protocol.jaas import (
 
 SECURE: Final = ("ssl.", "sasl.", "security.")
 """How the names begin that belong to security."""
+ALIKE: Final = 0.8
+"""The least likeness of two names, between 0 and 1, of which one may be meant by the other."""
 JAAS: Final = "sasl.jaas.config"
 EXTENSIONS: Final = "sasl.oauthbearer.extensions"
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -168,8 +171,13 @@ def take_setting(
     if name in WITHOUT_EFFECT or name.startswith(TIMES_OF_JAVA):
         return True
     if name.startswith(SECURE):
-        raise ValueError(f"{name} is not known here: see docs/secured-clients.md")
+        raise ValueError(f"{name} is not known here{_nearest(name)}")
     return False
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, NAMES, 1, ALIKE)
+    return f" (did you mean {near[0]}?)" if near else ": see docs/secured-clients.md"
 
 
 def _path_of(url: str) -> str:

@@ -46,7 +46,7 @@ class Patience(click.FloatRange):
             try:
                 value = quantities.seconds(value)
             except ValueError as error:
-                self.fail(str(error), param, ctx)
+                self.fail(f"{error}.", param, ctx)
             if value is None:
                 self.fail("it is no number of seconds, nor a duration such as 500ms.", param, ctx)
         return super().convert(value, param, ctx)
@@ -140,7 +140,7 @@ def _address(text: str) -> tuple[str, int]:
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 2**16 or not host:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--bootstrap")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT.", param_hint="--bootstrap")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -149,16 +149,16 @@ def _of_file(command_config: str | None, profile: str | None) -> tuple[str | Non
     from pathlib import Path
 
     from odradek.client.cli.client_properties import (
+        gives_way,
         profile_file,
         read_client_properties,
         warnings_of,
     )
     from odradek.client.config import ClientConfig
 
-    if command_config is not None and profile is not None:
-        raise click.UsageError(
-            "--command-config and --profile both name a file of settings: give one"
-        )
+    are_both = command_config is not None and profile is not None
+    if are_both and gives_way(click.get_current_context(), "command_config"):
+        command_config = None
     try:
         file = Path(command_config) if command_config is not None else profile_file(profile or "")
         found = read_client_properties(file)

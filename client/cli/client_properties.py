@@ -21,6 +21,8 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import click
+
 from odradek.client.config import ClientOptions
 from odradek.client.security_settings import take_setting, used_options
 from odradek.client.tls.secret_files import has_open_key, warning_about
@@ -33,6 +35,8 @@ PEM_OPTIONS: Final = ("ssl_key_location", "ssl_certificate_location")
 KEY: Final = "PRIVATE KEY-----"
 PEM_MARK: Final = "-----BEGIN "
 ENVIRONMENT: Final = "env"
+FILE_OPTIONS: Final = ("command_config", "profile")
+"""The names of the two options of commands that name a file."""
 
 
 class ClientProperties(NamedTuple):
@@ -44,6 +48,20 @@ class ClientProperties(NamedTuple):
     """A secret stands in the file itself, and not elsewhere."""
     secret_files: tuple[str, ...] = ()
     """The other files in which secrets stand."""
+
+
+def gives_way(context: click.Context, option: str) -> bool:
+    """Return True if this option and the other one name a file, and the other one counts.
+
+    The command line counts before the environment. Raises UsageError for two of the same kind.
+    """
+    environment = click.core.ParameterSource.ENVIRONMENT
+    found = [name for name in FILE_OPTIONS if context.get_parameter_source(name) is environment]
+    if len(found) != 1:
+        raise click.UsageError(
+            "--command-config and --profile both name a file of settings: give one."
+        )
+    return found == [option]
 
 
 def profile_file(name: str) -> Path:

@@ -66,7 +66,7 @@ class Seconds(click.FloatRange):
         try:
             given = quantities.seconds(value) if isinstance(value, str) else None
         except ValueError as error:
-            self.fail(str(error), param, ctx)
+            self.fail(f"{error}.", param, ctx)
         if given is None:
             try:
                 given = float(value)
@@ -90,7 +90,7 @@ class PartitionName(click.ParamType):  # type: ignore[type-arg]  # generic only 
             return value
         topic, mark, number = str(value).rpartition(":" if ":" in str(value) else "-")
         if not mark or not topic or not (number.isascii() and number.isdigit()):
-            self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0", param, ctx)
+            self.fail(f"{value!r} is not TOPIC-PARTITION, as in ledger-0.", param, ctx)
         return TopicPartition(topic, int(number))
 
 
@@ -278,14 +278,14 @@ def _read_client_properties(
     if file is None:
         return
     from odradek.client.cli.client_properties import (  # few commands have one
+        gives_way,
         read_client_properties,
         warnings_of,
     )
 
-    if OF_FILE in context.meta:
-        raise click.UsageError(
-            "--command-config and --profile both name a file of settings: give one"
-        )
+    # click reads the command line before the environment.
+    if OF_FILE in context.meta and gives_way(context, option.name or ""):
+        return
     try:
         found = read_client_properties(file)
     except (OSError, ValueError) as error:
@@ -301,8 +301,10 @@ def _read_profile(context: click.Context, option: click.Parameter, name: str | N
     """Read the file of a profile as `_read_client_properties` does."""
     if name is None:
         return
-    from odradek.client.cli.client_properties import profile_file
+    from odradek.client.cli.client_properties import gives_way, profile_file
 
+    if OF_FILE in context.meta and gives_way(context, option.name or ""):
+        return
     try:
         file = profile_file(name)
     except ValueError as error:
@@ -314,7 +316,7 @@ def assignment(text: str, option: str) -> tuple[str, str]:
     """Return the two halves of NAME=VALUE. Raises click.BadParameter."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint=option)
     return name, value
 
 
@@ -324,7 +326,7 @@ def assignments(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, value = assignment(text, option)
         if name in found:
-            raise click.BadParameter(f"{name} is given twice", param_hint=option)
+            raise click.BadParameter(f"{name} is given twice.", param_hint=option)
         found[name] = value
     return found
 
@@ -337,7 +339,7 @@ def settings_of(texts: Sequence[str], option: str) -> dict[str, str]:
     try:
         return {name: as_number(name, value) for name, value in assignments(texts, option).items()}
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from None
+        raise click.BadParameter(f"{error}.", param_hint=option) from None
 
 
 def json_option(what: str = "Print one JSON object.") -> Callable[[Callable[P, R]], Callable[P, R]]:

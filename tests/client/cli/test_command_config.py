@@ -81,7 +81,10 @@ def test_without_a_protocol_a_client_is_plain_as_in_java() -> None:
         ("sasl.oauthbearer.extensions=a", "is NAME=VALUE, several separated by commas"),
         ("sasl.password=${env:ODRADEK_NOT_SET}", "${env:ODRADEK_NOT_SET} names no environment"),
         ("sasl.password=${file:/no/such:x}", "/no/such cannot be read: No such file"),
-        ("ssl.truststore.locations=x", "ssl.truststore.locations is not known here"),
+        (
+            "ssl.truststore.locations=x",
+            "ssl.truststore.locations is not known here (did you mean ssl.truststore.location?)",
+        ),
         ("ssl.endpoint.identification.algorithm=x", "is https or empty, and 'x' was given"),
     ],
 )
@@ -193,6 +196,26 @@ def test_a_profile_is_a_file_of_the_user(tmp_path: Path, monkeypatch: pytest.Mon
     assert "127.0.0.1:1" in odradek("ping", "-b", "127.0.0.1:1", "--profile", "test").stderr
     both = odradek("topic", "list", "--profile", "test", "--command-config", str(file))
     assert "both name a file of settings: give one" in both.stderr
+
+
+@pytest.mark.parametrize("command", [("topic", "list"), ("ping",)])
+def test_a_file_on_the_command_line_counts_before_one_of_the_environment(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One option was given, and the error said that two were."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file, profile = tmp_path / "f.properties", tmp_path / "odradek" / "p.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\n")
+    profile.parent.mkdir()
+    profile.write_text("bootstrap.servers=127.0.0.1:2\n")
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", str(file))
+    assert "127.0.0.1:2" in odradek(*command, "--profile", "p").stderr
+    monkeypatch.setenv("ODRADEK_PROFILE", "p")
+    assert "both name a file of settings: give one." in odradek(*command).stderr
+    monkeypatch.delenv("ODRADEK_COMMAND_CONFIG")
+    assert "127.0.0.1:1" in odradek(*command, "--command-config", str(file)).stderr
+    monkeypatch.setenv("ODRADEK_PROFILE", "of nobody")
+    assert "127.0.0.1:1" in odradek(*command, "--command-config", str(file)).stderr
 
 
 KEY: Final = "-----BEGIN PRIVATE KEY-----\\nabc\\n-----END PRIVATE KEY-----"
