@@ -116,7 +116,15 @@ _TAKEN_OVER: Final = (
     f"timed out; {_STOP}"
 )
 
+_NEEDS_ENTRY: Final = (
+    "an ACL entry must allow it; `odradek acl why` shows an administrator what decides"
+)
+
 _ADVICE: Final[dict[ErrorCode, str]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _NEEDS_ENTRY,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: _NEEDS_ENTRY,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NEEDS_ENTRY,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _NEEDS_ENTRY,
     ErrorCode.PRODUCER_FENCED: _TAKEN_OVER,
     ErrorCode.INVALID_PRODUCER_EPOCH: _TAKEN_OVER,
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: (

@@ -57,6 +57,17 @@ def test_in_a_transaction_it_says_what_becomes_of_it(
     assert type(transactional_error_for(code, "doing it")) is kind
 
 
+def test_a_right_that_is_missing_is_an_entry_that_an_administrator_can_see() -> None:
+    """The code and Kafka's phrase said the same twice, and nothing of what to do."""
+    refused = error_for(
+        ErrorCode.GROUP_AUTHORIZATION_FAILED, "joining", "Group authorization failed."
+    )
+    assert str(refused) == (
+        "joining: the broker answered GROUP_AUTHORIZATION_FAILED (Group authorization failed); "
+        "an ACL entry must allow it; `odradek acl why` shows an administrator what decides"
+    )
+
+
 def test_a_code_of_the_future_is_an_unknown_error() -> None:
     assert code_of(9_999) is ErrorCode.UNKNOWN_SERVER_ERROR
 
