@@ -9,6 +9,7 @@ import click
 
 from odradek.broker.cluster.security_keys import (
     CannotImport,
+    SecurityDocument,
     export_security,
     import_security,
     read_document,
@@ -105,10 +106,7 @@ def import_command(
     Keys of --json: file, keys, changed (the number of keys that were otherwise).
     """
     config = config_of(etcd, config_file, assignments)
-    try:
-        document = read_document(file.read_text(encoding="utf-8"))
-    except (CannotImport, UnicodeDecodeError, OSError) as error:
-        raise click.ClickException(f"{file}: {error}") from None
+    document = _document(file)
 
     async def run(store: MetaStore) -> int:
         return await import_security(
@@ -120,3 +118,15 @@ def import_command(
         click.echo(json.dumps({"file": str(file), "keys": keys, "changed": count}))
     else:
         click.echo(f"Done: {keys} keys are as in {file}; {count} have changed.")
+
+
+def _document(file: Path) -> SecurityDocument:
+    try:
+        return read_document(file.read_text(encoding="utf-8"))
+    except CannotImport as error:
+        words = f"{file}: {error}"
+    except UnicodeDecodeError:
+        words = f"{file}: It is no document of odradek security export (it is not UTF-8)."
+    except OSError as error:
+        words = f"{file} cannot be read: {error.strerror}."
+    raise click.ClickException(words)

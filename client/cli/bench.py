@@ -53,9 +53,9 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic only in the st
         try:
             number = int(as_number("bytes", str(value)))
         except ValueError:
-            self.fail(f"{value!r} is not a size such as 100 or 1KiB", param, ctx)
+            self.fail(f"{value!r} is not a size such as 100 or 1KiB.", param, ctx)
         if not 0 <= number <= INT32_MAX:
-            self.fail(f"{value!r} is out of range", param, ctx)
+            self.fail(f"{value!r} is out of range.", param, ctx)
         return number
 
 

@@ -46,7 +46,8 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only in the 
             moment_ms = INT64_MAX + 1
         if moment_ms > INT64_MAX:
             self.fail(
-                f"{text!r} is not a time such as 2026-11-21T12:00:00Z, nor milliseconds since 1970",
+                f"{text!r} is not a time such as 2026-11-21T12:00:00Z, nor milliseconds since "
+                "1970.",
                 param,
                 ctx,
             )

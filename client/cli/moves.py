@@ -53,7 +53,7 @@ class Nodes(click.ParamType):  # type: ignore[type-arg]  # generic only in the s
             return value
         words = str(value).split(",")
         if not all(word.isascii() and word.isdigit() for word in words):
-            self.fail(f"{value!r} is not a list of broker ids, as in 1,2,3", param, ctx)
+            self.fail(f"{value!r} is not a list of broker ids, as in 1,2,3.", param, ctx)
         return tuple(map(int, words))
 
 

@@ -38,9 +38,9 @@ def _read(context: click.Context, option: click.Parameter, file: IO[str] | None)
     try:
         lines = file.read().splitlines()
     except UnicodeDecodeError:
-        raise click.BadParameter("it is not UTF-8", context, option) from None
+        raise click.BadParameter("it is not UTF-8.", context, option) from None
     if len(lines) != 1 or not lines[0]:
-        raise click.BadParameter("it has not one line, with the password", context, option)
+        raise click.BadParameter("it has not one line, with the password.", context, option)
     warning = warning_about(file.name)
     if warning is not None:
         click.echo(f"Warning: {warning}", err=True)

@@ -17,6 +17,7 @@ from tests.laws.wording import (
     bare_codes,
     namesakes,
     too_long,
+    without_full_stop,
     wrong_docstrings,
 )
 
@@ -109,6 +110,18 @@ def test_a_participle_is_told_from_an_adjective_and_from_a_verb() -> None:
     assert all(map(is_participle, ("heard", "_taken", "given_up", "made_anew", "settled")))
     assert not any(map(is_participle, ("on_closed", "wait_flushed", "flushed_offset", "feed")))
     assert list(participles("broker/broker.py", ast.parse("class A:\n    def woken(self): ...")))
+
+
+def test_an_error_of_a_command_ends_with_a_full_stop() -> None:
+    require_none(found for module, tree in modules() for found in without_full_stop(module, tree))
+
+
+@pytest.mark.parametrize(
+    "words", ['"no number"', 'f"{text!r} is no number"', 'f"give one of {names}"']
+)
+def test_an_error_of_a_command_without_a_full_stop_is_seen(words: str) -> None:
+    tree = ast.parse(f"raise click.BadParameter({words}, param_hint=option)")
+    assert len(list(without_full_stop("client/cli/topics.py", tree))) == 1
 
 
 def test_nothing_grows_too_long() -> None:

@@ -15,6 +15,9 @@ RIDDLE: Final = re.compile(
 )
 FUNCTION_LINES_MAX: Final = 70
 MODULE_LINES_MAX: Final = 500
+OPTION_ERRORS: Final = (
+    *("click.BadParameter", "click.ClickException", "click.UsageError", "self.fail"),
+)
 HANDLERS: Final = "broker/api/"
 HANDLER_LINES_MAX: Final = 250
 
@@ -57,6 +60,24 @@ def bare_codes(module: str, tree: ast.Module) -> Iterator[str]:
                     f"{module}:{node.lineno} shows {ast.unparse(value)}: a person reads the names "
                     "of error codes and not their numbers. Put `name_of` around it."
                 )
+
+
+def without_full_stop(module: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the errors of commands, and of their options, that are no sentence."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if ast.unparse(node.func) not in OPTION_ERRORS:
+            continue
+        words = node.args[0]
+        last = words.values[-1] if isinstance(words, ast.JoinedStr) else words
+        if isinstance(last, ast.FormattedValue) or (
+            isinstance(last, ast.Constant) and not str(last.value).endswith((".", "?"))
+        ):
+            yield (
+                f"{module}:{node.lineno}: an error of a command is a sentence, so that it looks as "
+                "those of click do. End it with a full stop."
+            )
 
 
 def too_long(module: str, text: str, tree: ast.Module) -> Iterator[str]:

@@ -99,6 +99,18 @@ def test_an_export_that_fails_leaves_no_file(
     assert not file.exists()
 
 
+def test_an_import_of_another_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """It showed Python's words for bytes that are not UTF-8."""
+    file = tmp_path / "security.json"
+    for content, why in ((b"\xff", "it is not UTF-8"), (b"[]", "list indices")):
+        file.write_bytes(content)
+        refused = odradek("security", "import", file, "--data-dir", tmp_path)
+        assert refused.exit_code == 1
+        said = f"Error: {file}: It is no document of odradek security export ({why}"
+        assert refused.output.startswith(said)
+        assert refused.output.endswith(").\n")
+
+
 def test_an_import_from_another_cluster_is_an_option(data_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "security.json"
     exported(file, data_dir)
