@@ -26,9 +26,10 @@ Differs from Kafka:
 - A group member is removed when its session time-out is over. A lost connection does not remove it.
 - A group id has at most 1 KiB. It is kept in memory, and any client may send one.
 - What a member sends is bounded. Ids have up to 249 characters, patterns 4,096, the topic names of
-  a member 1 MiB, the members of a group 16 MiB (64 MiB in the new protocol). In these a topic that
-  a pattern matches counts 64 bytes, one of which a member owns partitions 448, and each of the
-  partitions 224. The number of groups is bounded, too.
+  a member 1 MiB, the members of a group 16 MiB (64 MiB in the new protocol). In these a protocol of
+  a member counts 144 bytes besides its name and metadata, a topic that a pattern matches 64 bytes,
+  one of which a member owns partitions 448, and each of the partitions 224. The number of groups is
+  bounded, too.
 """
 
 import math

@@ -15,7 +15,9 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 
 NO_MEMBERS: Final[Mapping[str, "Member"]] = MappingProxyType({})
 MEMBER_BASE_BYTES: Final = 512
-"""The size that a member counts for, without its metadata and assignment, in memory limits."""
+"""The size that a member counts for, without its protocols and assignment, in memory limits."""
+PROTOCOL_BASE_BYTES: Final = 144
+"""The size that a protocol of a member counts for, without its name and metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,11 @@ class MemberProtocol:
 
     name: str
     metadata: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The size that it counts for in memory limits."""
+        return PROTOCOL_BASE_BYTES + len(self.name) + len(self.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +48,8 @@ class Member:
     """The size that it counts for in memory limits."""
 
     def __post_init__(self) -> None:
-        metadata = sum(len(each.metadata) for each in self.protocols)
-        size_bytes = MEMBER_BASE_BYTES + metadata + len(self.assignment)
+        protocols = sum(each.size_bytes for each in self.protocols)
+        size_bytes = MEMBER_BASE_BYTES + protocols + len(self.assignment)
         object.__setattr__(self, "size_bytes", size_bytes)
 
     @property

@@ -119,9 +119,9 @@ class ConsumerMember:
         topics = len(self.assigned) + len(self.revoking)
         partitions = sum(map(len, self.assigned.values())) + sum(map(len, self.revoking.values()))
         owned = topics * OWNED_TOPIC_BYTES + partitions * PARTITION_BYTES
-        protocols = () if self.classic is None else self.classic.protocols
-        metadata = sum(len(each.metadata) for each in protocols)
-        size_bytes = MEMBER_BASE_BYTES + len(self.regex) + metadata + owned
+        classic = () if self.classic is None else self.classic.protocols
+        protocols = sum(each.size_bytes for each in classic)
+        size_bytes = MEMBER_BASE_BYTES + len(self.regex) + protocols + owned
         object.__setattr__(self, "size_bytes", size_bytes)
 
     @property

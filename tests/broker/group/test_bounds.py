@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from odradek.broker.group.classic_group import MemberProtocol
-from odradek.broker.group.consumer.consumer_group import ConsumerGroup, ConsumerMember
+from odradek.broker.group.classic_group import MEMBER_BASE_BYTES, Member, MemberProtocol
+from odradek.broker.group.consumer.consumer_group import ClassicSide, ConsumerGroup, ConsumerMember
 from odradek.broker.group.consumer.reconcile import Owners
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.limits import CLIENT_ID_MAX_CHARACTERS, MEMBER_MAX_BYTES, GroupConfig
@@ -166,7 +166,7 @@ async def test_an_assignment_that_is_too_big_is_refused(
 async def test_all_groups_take_only_so_much_memory(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("odradek.broker.group.room.MEMBERSHIP_MAX_BYTES", 5_500)
+    monkeypatch.setattr("odradek.broker.group.room.MEMBERSHIP_MAX_BYTES", 7_000)
     members = [world.member(group_id=f"g{number}") for number in range(11)]
     for member in members[:10]:
         await member.join_and_sync()
@@ -302,6 +302,32 @@ def test_owned_partitions_count_what_they_take(
     finally:
         tracemalloc.stop()
     assert used_bytes <= group.size_bytes <= 2 * used_bytes
+
+
+@pytest.mark.parametrize(("count", "name_size"), [(1, 10), (64, 10), (64, 249)])
+def test_protocols_of_members_count_what_they_take(count: int, name_size: int) -> None:
+    """Their names did not count: members took 40 times what they counted for."""
+    tracemalloc.start()
+    try:
+        protocols = tuple([MemberProtocol(f"{n:0{name_size}}", b"%02d" % n) for n in range(count)])
+        used_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    side = ClassicSide(session_timeout_ms=1, protocols=protocols)
+    members = (
+        Member(
+            member_id="m",
+            group_instance_id=None,
+            client_id="client",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=1,
+            session_timeout_ms=1,
+            protocols=protocols,
+        ),
+        ConsumerMember(member_id="m", classic=side),
+    )
+    for member in members:
+        assert used_bytes <= member.size_bytes <= 2 * used_bytes + MEMBER_BASE_BYTES
 
 
 async def test_a_member_that_subscribes_to_more_later_counts_in_the_memory_of_all_groups(
