@@ -4,7 +4,7 @@ Every change returns a new value, so that a reader sees all of a change or nothi
 is in the order in which the members joined. Nothing here depends on the order of a set.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Final
@@ -31,6 +31,19 @@ class MemberProtocol:
     def size_bytes(self) -> int:
         """The size that it counts for in memory limits."""
         return PROTOCOL_BASE_BYTES + len(self.name) + len(self.metadata)
+
+
+def have_common_protocol(
+    names: Iterable[str], of_members: Iterable[Sequence[MemberProtocol]]
+) -> bool:
+    """Return True if all members have a protocol of the same one of these names."""
+    # Each member is looked at once. Clients choose the names, and how many members there are.
+    common = set(names)
+    for protocols in of_members:
+        if not common:
+            break
+        common.intersection_update([each.name for each in protocols])
+    return bool(common)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +142,8 @@ class ClassicGroup:
         """Return True if a member with these protocols may join: all must have one in common."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and any(True for _ in names)
-        return protocol_type == self.protocol_type and any(
-            all(any(own.name == name for own in member.protocols) for member in self._all)
-            for name in names
+        return protocol_type == self.protocol_type and have_common_protocol(
+            names, (member.protocols for member in self._all)
         )
 
     def selected_protocol(self) -> str:

@@ -14,7 +14,11 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from odradek.broker.environment.work import Work
-from odradek.broker.group.classic_group import MEMBER_BASE_BYTES, MemberProtocol
+from odradek.broker.group.classic_group import (
+    MEMBER_BASE_BYTES,
+    MemberProtocol,
+    have_common_protocol,
+)
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.late import dataclass
 from odradek.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -233,9 +237,8 @@ class ConsumerGroup:
         All members that use the classic protocol must have one of them.
         """
         classic = [each.classic for each in self.members.values() if each.classic is not None]
-        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
-            all(any(own.name == name for own in each.protocols) for each in classic)
-            for name in names
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and have_common_protocol(
+            names, (each.protocols for each in classic)
         )
 
     def are_all_classic(self, *, without: Iterable[str]) -> bool:
