@@ -180,6 +180,8 @@ class ClientConnection(Allowance):
             self._pending.discard()
             self._receiver.forget()
             self._throttle.leave()
+            # Without cycles it is freed now. The collector might not look at it for hours.
+            del self._context
             if self._seat is not None:
                 self._seat.leave(is_gone=self._was_closed_by_client)
 

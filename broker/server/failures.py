@@ -32,7 +32,7 @@ def failed_in(error: BaseException) -> str:
 
 
 def let_go(error: BaseException) -> None:
-    """Clear the local variables of the frames of an exception, an answer for example.
+    """Forget the frames of an exception with their local variables, an answer for example.
 
     A nursery leaves the exception in a reference cycle, which may stay in memory for long.
     """
@@ -40,6 +40,7 @@ def let_go(error: BaseException) -> None:
         for each in error.exceptions:
             let_go(each)
     clear_frames(error.__traceback__)
+    error.__traceback__ = None
 
 
 def first(group: BaseExceptionGroup[ProtocolError]) -> BaseException:

@@ -137,8 +137,9 @@ class PendingAnswers:
             self._reader.unpark()
 
     def discard(self) -> None:
-        """Forget all answers, as the connection has ended."""
+        """Forget all answers, and who sends them, as the connection has ended."""
         self.queue.clear()
+        del self._send_now
 
     def close(self) -> None:
         """Note that no answer will be added."""

@@ -75,8 +75,8 @@ class Receiver:
         self._is_stopping = True
 
     def forget(self) -> None:
-        """Keep no part of a request, as the connection has ended."""
-        del self._frames
+        """Keep no part of a request, and not the connection: it has ended."""
+        del self._frames, self._asking
 
     def next_frame(self) -> memoryview | None:
         """Return the next request that is here as a whole and that the lane does not take.

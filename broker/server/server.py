@@ -315,12 +315,13 @@ class Server:
             await trio.sleep(tick)
             now = trio.current_time()
             turns = Turns()
-            connections = list(self._connections.values())
-            for start in range(0, len(connections), WATCHED_AT_ONCE):
-                some = connections[start : start + WATCHED_AT_ONCE]
+            numbers = list(self._connections)
+            for start in range(0, len(numbers), WATCHED_AT_ONCE):
+                some = numbers[start : start + WATCHED_AT_ONCE]
                 await turns.take(len(some))
-                for connection in some:
-                    connection.look_after(now)
+                for number in some:
+                    if number in self._connections:
+                        self._connections[number].look_after(now)
             self._end_distrusted()
             if self._memory.missing_bytes or self._memory.parsed.is_wanted:
                 for connection in self._connections.values():

@@ -3,6 +3,7 @@
 import gc
 import struct
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from odradek.broker.server.server import WATCH_SECONDS
 from odradek.protocol.apis.coordinator import FindCoordinatorRequest
 from odradek.protocol.apis.coordinator import FindCoordinatorResponse as Answer
 from tests.broker.serving import Asked, answers, echo, handlers, serving
+from tests.fakes.net import FakeClient
 
 MIB = 1024 * 1024
 
@@ -237,3 +239,30 @@ async def test_memory_is_given_back_when_a_connection_ends() -> None:
             client.half_close()
             await client.closed()
         assert server.held_bytes == 0
+
+
+@pytest.mark.parametrize("end", [FakeClient.half_close, FakeClient.reset])
+async def test_a_connection_is_freed_as_soon_as_it_has_ended(
+    end: Callable[[FakeClient], None],
+) -> None:
+    """Python's collector looks at what has lived for long only after millions of new objects."""
+    seen: list[weakref.ref[object]] = []
+
+    async def handler(context: RequestContext, request: FindCoordinatorRequest) -> Any:
+        seen.append(weakref.ref(context.allowance))
+        return await echo(context, request)
+
+    asked = Asked()
+    gc.disable()
+    try:
+        async with serving(handlers(handler)) as (network, server):
+            client = network.client()
+            client.send(asked.frame(1))
+            assert await answers(client, asked, 1) == [1]
+            end(client)
+            await client.closed()
+            await trio.testing.wait_all_tasks_blocked()
+            assert server.connection_count == 0
+            assert seen[0]() is None
+    finally:
+        gc.enable()
