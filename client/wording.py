@@ -53,6 +53,16 @@ def named(partitions: Iterable[object]) -> str:
     return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"
 
 
+def no_partition(topic: str, count: int, partition: int) -> str:
+    """Return the words for a number that is no partition of a topic of `count` partitions."""
+    if count == 1:
+        return f"the topic {topic!r} has only the partition 0, and not {partition}"
+    return (
+        f"the topic {topic!r} has the partitions 0 to {count - 1}, and {partition} is not one of "
+        "them"
+    )
+
+
 def shortened(text: str, length: int) -> str:
     """Return a text without its middle if it is longer than `length`: both ends say the most."""
     return text if len(text) <= length else f"{text[: length // 2]} ... {text[-length // 2 :]}"

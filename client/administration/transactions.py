@@ -22,6 +22,7 @@ from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
 from odradek.client.errors import OdradekError, Refused
 from odradek.client.types import TopicPartition
+from odradek.client.wording import no_partition
 from odradek.protocol.errors import ErrorCode
 
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
@@ -143,8 +144,7 @@ class TransactionAdmin:
         if partition is not None:
             if TopicPartition(topic, partition) not in wanted:
                 raise Refused(
-                    f"the topic {topic!r} has the partitions 0 to {len(wanted) - 1}, and "
-                    f"{partition} is not one of them",
+                    no_partition(topic, len(wanted), partition),
                     code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 )
             wanted = [TopicPartition(topic, partition)]

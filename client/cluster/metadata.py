@@ -7,6 +7,7 @@ from uuid import UUID
 from odradek.client.cluster.topic_ids import TopicIds
 from odradek.client.errors import OdradekError, Refused, Retriable, code_of, error_for
 from odradek.client.types import TopicPartition
+from odradek.client.wording import no_partition
 from odradek.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.protocol.errors import ErrorCode
 from odradek.protocol.schema import ZERO_UUID
@@ -123,8 +124,7 @@ class Metadata:
         topic = self.topics.get(partition.topic)
         if topic is not None and partition.partition not in topic.partitions:
             return Refused(
-                f"the topic {partition.topic!r} has the partitions 0 to "
-                f"{len(topic.partitions) - 1}, and {partition.partition} is not one of them",
+                no_partition(partition.topic, len(topic.partitions), partition.partition),
                 code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             )
         return Retriable(f"{partition} has no leader", code=ErrorCode.LEADER_NOT_AVAILABLE)

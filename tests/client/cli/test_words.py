@@ -4,6 +4,7 @@ import pytest
 
 from odradek.client.cli import words
 from odradek.client.types import TopicPartition
+from odradek.client.wording import no_partition
 from tests.client.cli.samples import NOW_MS, a_foreign_transaction, a_transaction
 
 
@@ -109,3 +110,11 @@ def test_facts_have_every_moment_twice() -> None:
 
 def test_nobody_elses_text_moves_the_cursor() -> None:
     assert words.client("\x1b[2J", "host") == r"\x1b[2J at host"
+
+
+def test_a_topic_of_one_partition_has_no_range_of_them() -> None:
+    """It was "the partitions 0 to 0"."""
+    assert no_partition("t", 1, 9) == "the topic 't' has only the partition 0, and not 9"
+    assert no_partition("t", 4, 9) == (
+        "the topic 't' has the partitions 0 to 3, and 9 is not one of them"
+    )
