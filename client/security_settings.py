@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from odradek.client.config import ClientOptions
+from odradek.client.errors import AuthenticationFailed
 from odradek.client.security_options import MECHANISMS, SECURITY_PROTOCOLS
 from odradek.late import dataclass
 from odradek.protocol.jaas import (
@@ -74,8 +75,14 @@ class TokenFile:
     path: str
 
     def __call__(self) -> str:
-        """Return the token. Raises OSError."""
-        return Path(self.path).read_text(encoding="utf-8").strip()
+        """Return the token. Raises `AuthenticationFailed` if the file cannot be read."""
+        try:
+            return Path(self.path).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise AuthenticationFailed(
+                f"no token for OAUTHBEARER: {self.path} cannot be read: {why}"
+            ) from error
 
 
 def _protocol(text: str) -> str:

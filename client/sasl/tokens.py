@@ -6,6 +6,7 @@ import trio
 
 from odradek.client.errors import AuthenticationFailed, OdradekError
 from odradek.client.types import OAuthToken, TokenFunction
+from odradek.extras import ExtraMissing
 
 USED_PART: Final = 0.75
 """The part of its lifetime for which a token is used again. Then the next one is fetched, so that a
@@ -44,6 +45,8 @@ async def _fetch(function: TokenFunction) -> OAuthToken:
         return given if isinstance(given, OAuthToken) else OAuthToken(value=given)
     except OdradekError:
         raise
+    except ExtraMissing as error:
+        raise AuthenticationFailed(f"no token for OAUTHBEARER: {error}") from error
     except Exception as error:
         raise AuthenticationFailed(
             f"no token for OAUTHBEARER: sasl_token has raised {type(error).__name__} ({error})"

@@ -13,6 +13,7 @@ from odradek.client.cli.client_properties import (
     read_client_properties,
     warnings_of,
 )
+from odradek.client.errors import AuthenticationFailed
 from tests.secured import Secured, run_secured
 
 PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -173,6 +174,12 @@ def test_a_token_may_stand_in_a_file_that_another_program_renews(tmp_path: Path)
     for token in ("one", "two"):
         file.write_text(f"{token}\n")
         assert fetch() == token
+    file.write_bytes(b"\xff")
+    for why in ("it is not UTF-8", "No such file or directory"):
+        with pytest.raises(AuthenticationFailed) as refused:
+            fetch()
+        assert str(refused.value) == f"no token for OAUTHBEARER: {file} cannot be read: {why}"
+        file.unlink(missing_ok=True)
 
 
 def test_what_does_not_count_with_a_protocol_is_left_out_as_in_java() -> None:

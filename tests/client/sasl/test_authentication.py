@@ -16,6 +16,8 @@ from odradek.client import (
     Refused,
     TimedOut,
 )
+from odradek.client.sasl.tokens import TokenSource
+from odradek.extras import ExtraMissing
 from odradek.protocol.apis.metadata import METADATA
 from odradek.protocol.apis.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.client.fake_broker import ADDRESS, FakeBroker
@@ -238,6 +240,19 @@ async def test_an_error_of_the_program_s_function_reaches_the_program(
     with pytest.raises(AuthenticationFailed, match=r"has raised ValueError \(no vault\)"):
         await describe(sasl_broker, "OAUTHBEARER", sasl_token=fail)
     assert sasl_broker.connections == 0
+
+
+async def test_an_extra_that_tokens_need_is_named_and_no_argument() -> None:
+    """A command showed `sasl_token has raised ExtraMissing`, of an option that nobody had given."""
+
+    def fail() -> str:
+        raise ExtraMissing("a token server needs httpx2, which is in the extra oauth")
+
+    with pytest.raises(AuthenticationFailed) as refused:
+        await TokenSource(fail).token()
+    assert str(refused.value) == (
+        "no token for OAUTHBEARER: a token server needs httpx2, which is in the extra oauth"
+    )
 
 
 async def test_a_token_that_is_not_there_yet_is_fetched_again(sasl_broker: SaslBroker) -> None:
