@@ -132,8 +132,15 @@ class Truncation:
         )
 
     async def _checkpointed(self, checkpoint: Checkpoint, old: Sequence[Segment]) -> _Start | None:
-        """Return the state of the checkpoint, None if an index that it describes is damaged."""
+        """Return the state of the checkpoint.
+
+        None if an index that it describes is damaged. Also if retention has deleted its last
+        segment since, and the disk had no room for another checkpoint.
+        """
         summary = checkpoint.segments[-1]
+        bases = [found.base_offset for found in old]
+        if summary.base_offset not in bases:
+            return None
         segment = Segment.restored(self._files, self._directory, summary)
         try:
             await segment.indexes.load()
@@ -141,7 +148,6 @@ class Truncation:
         except DamagedIndex:
             return None
         segment.unseal()
-        bases = [found.base_offset for found in old]
         return _Start(
             number=bases.index(summary.base_offset),
             segment=segment,

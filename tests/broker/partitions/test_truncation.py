@@ -1,10 +1,13 @@
 """The log of a partition is cut while it is flushed, compacted and waited for."""
 
+import errno
+
 import pytest
 import trio
 import trio.testing
 
 from odradek.broker.partitions.upkeep import maintenance
+from odradek.broker.storage.config import LogConfig
 from odradek.broker.storage.log import Log
 from odradek.broker.storage.truncation import truncate
 from odradek.protocol.batch import read_header, set_base_offset
@@ -40,6 +43,27 @@ async def test_a_cut_waits_for_the_fsync_that_runs_and_no_other_begins_meanwhile
         partition.maintenance.on_appended()
         await partition.wait_flushed(2)
         assert partition.log.flushed_offset == 2
+
+
+async def test_a_log_is_cut_although_its_checkpoint_ends_in_a_deleted_segment() -> None:
+    """Retention had found no room for another checkpoint. The cut ended the broker."""
+    machine = Machine(config=LogConfig(segment_bytes=1_000))
+    partition = await machine.start()
+    partition.leader().append_from_client(batch("saved"))
+    await partition.leader().wait_committed()
+    await partition.checkpoint()
+    for _ in range(8):
+        partition.leader().append_from_client(batch("x" * 300))
+    await partition.leader().wait_committed()
+    start = partition.log.segments[1].base_offset
+    machine.disk.fail("append", errno.ENOSPC, path_end="checkpoint.tmp")
+    with pytest.raises(OSError, match="No space"):
+        await partition.maintenance.delete_before(start)
+    partition.end_lead(1)
+    await partition.maintenance.truncate_to(8)
+    assert (partition.log_start_offset, partition.log_end_offset) == (start, 8)
+    partition = await machine.restart_after_power_loss()
+    assert (partition.log_start_offset, partition.log_end_offset) == (start, 8)
 
 
 def _second() -> memoryview:
