@@ -129,15 +129,9 @@ async def serve(
         await nursery.start(core.groups.run)
         bound = await bind_all(nursery, env, config, address, core, server, peer_server)
         await nursery.start(membership.run, bound.here, logs, coordinators, network)
+        nursery.start_soon(cluster.finish_deletions)
         bound.open_client_ports()
-        started(
-            Started(
-                listeners=bound.listeners,
-                partition_count=partition_count,
-                recovered=partitions.recovery_summary,
-                seconds=trio.current_time() - began,
-            )
-        )
+        started(_started(bound.listeners, partition_count, partitions, began))
         await coordinators.wait_loaded()
         loaded()
 
@@ -150,6 +144,17 @@ async def serve(
     finally:
         with trio.CancelScope(shield=True):
             await partitions.close()
+
+
+def _started(
+    listeners: tuple[Listener, ...], partition_count: int, partitions: Partitions, began: float
+) -> Started:
+    return Started(
+        listeners=listeners,
+        partition_count=partition_count,
+        recovered=partitions.recovery_summary,
+        seconds=trio.current_time() - began,
+    )
 
 
 async def _stop(membership: Membership, server: Server, logs: LocalTopicLogs) -> None:

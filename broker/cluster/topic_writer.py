@@ -156,6 +156,13 @@ class TopicWriter:
             if name in (None, deleted):
                 await self.finish_deletion(topic_id, deleted, logs)
 
+    async def finish_noted(self, topic_id: UUID, name: str, logs: DeletedLogs) -> None:
+        """Finish a deletion if there is a note of it for this broker. Raises KafkaError."""
+        note = deletion_key(topic_id, self._node_id)
+        found, _ = await self._store.range(note)
+        if note in found:
+            await self.finish_deletion(topic_id, name, logs)
+
     async def finish_deletion(self, topic_id: UUID, name: str, logs: DeletedLogs) -> None:
         """Remove the directories of a deleted topic, then this broker's note of its deletion.
 

@@ -11,6 +11,7 @@ notes its id, once for each broker (`/deletions/ID/NODE`). A note stays until no
 id is left on that broker. So after a crash at any moment a deleted topic does not come back, and
 its directories are not set aside: they are removed at the next start, or before a topic of that
 name is created. Nor does it come back by a creation whose answer was lost and which is repeated.
+Each broker removes its own note when its image shows the deletion (`finish_deletions`).
 
 A topic of more partitions than a transaction may have operations is written in several. The first
 takes the name ("unfinished"), the last removes that word. If the writer dies in between, what it
@@ -30,7 +31,13 @@ from uuid import UUID
 
 import trio
 
-from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from odradek.broker.cluster.image import (
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    changed_topics,
+)
 from odradek.broker.cluster.metadata import ClusterMetadata
 from odradek.broker.cluster.new_topic import (
     WantedTopic,
@@ -275,6 +282,29 @@ class ClusterTopics:
             await self._metadata.wait_reached(await self._writer.delete(topic, brokers))
             await self._writer.finish_deletion(topic.topic_id, topic.name, self._logs)
             return topic
+
+    async def finish_deletions(self) -> None:
+        """Remove this broker's notes of topics that other brokers delete, until cancelled.
+
+        They would stay until the next start, and each creation of a topic reads all of them.
+        """
+        image = self.image
+        while True:
+            before, image = image, await self._metadata.wait_changed(image)
+            for topic in changed_topics(image, before):
+                after = image.topics.get(topic.name)
+                if after is None or after.topic_id != topic.topic_id:
+                    await self._finish_deletion(topic)
+
+    async def _finish_deletion(self, topic: TopicImage) -> None:
+        # A creation that is repeated after its topic was deleted needs the note until it has ended.
+        async with self._changing:
+            try:
+                await self._writer.finish_noted(topic.topic_id, topic.name, self._logs)
+            except KafkaError as error:
+                LOGGER.warning(
+                    "the note of the deletion of topic %s was not removed: %s", topic.name, error
+                )
 
     @asynccontextmanager
     async def _one_change(self) -> AsyncIterator[None]:

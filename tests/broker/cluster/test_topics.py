@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 import trio
+import trio.testing
 
 from odradek.broker.cluster.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from odradek.broker.cluster.new_topic import (
@@ -338,6 +339,30 @@ async def test_that_a_topic_was_deleted_is_noted_until_its_directories_are_gone(
     world.logs.can_remove = True
     await topics.create_topic(WantedTopic(name="t"))
     assert (await world.meta.range("/deletions/"))[0] == {}
+
+
+async def test_a_topic_that_another_broker_deletes_leaves_no_note_of_this_one(
+    world: World,
+) -> None:
+    """The notes stayed until the next start, and each creation of a topic read all of them."""
+    other = HERE.node_id + 10
+    topics = await world.topics()
+    made = await topics.create_topic(WantedTopic(name="t"))
+
+    async def notes() -> list[str]:
+        await trio.testing.wait_all_tasks_blocked()
+        found, _ = await world.meta.range("/deletions/")
+        return sorted(key.rpartition("/")[2] for key in found)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(topics.finish_deletions)
+        await trio.testing.wait_all_tasks_blocked()
+        async with topics._one_change():  # a creation may need the note
+            await TopicWriter(world.meta, other).delete(made, [HERE.node_id, other])
+            await topics._metadata.wait_reached(await topics._writer.revision_of("t"))
+            assert await notes() == [str(HERE.node_id), str(other)]
+        assert await notes() == [str(other)]
+        nursery.cancel_scope.cancel()
 
 
 async def test_deleting_can_be_forbidden(world: World) -> None:
