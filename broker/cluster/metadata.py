@@ -167,6 +167,9 @@ class ImageBuilder:
             except Unreadable as error:
                 LOGGER.warning("topic %s stays as it was: %s", name, error.message)
                 continue
+            if topic is None and not self._partitions.get(name):  # nothing is left of it
+                self._partitions.pop(name, None)
+                self._unreadable.pop(name, None)
             if shown.get(name) != topic:
                 changed[name] = topic
         self._touched.clear()

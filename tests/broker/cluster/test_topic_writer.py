@@ -38,6 +38,22 @@ def topics_in(store: FakeMetaStore) -> dict[str, int]:
     return {name: len(found.partitions) for name, found in image.topics.items()}
 
 
+async def test_an_image_keeps_nothing_of_topics_that_are_gone() -> None:
+    """The memory of a broker grew with each name that a topic ever had."""
+    store, builder = FakeMetaStore(), ImageBuilder()
+    await TopicWriter(store, 1).create(topic(2))
+    made = dict(store.values)
+    for key, stored in made.items():
+        builder.put(key, stored)
+    image = builder.image(None, store.revision)
+    assert "t" in image.topics
+    for key in made:
+        builder.put(key, None)
+    assert not builder.image(image, store.revision + 1).topics
+    assert not builder._partitions
+    assert not builder._unreadable
+
+
 async def test_a_topic_of_ten_thousand_partitions_appears_at_once() -> None:
     """etcd refuses more than 128 operations in a transaction."""
     store = FakeMetaStore(max_operations=128)
