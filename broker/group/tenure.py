@@ -45,6 +45,9 @@ LiveGroup = LiveClassicGroup | LiveConsumerGroup
 GROUPS_AT_A_TIME: Final = 500
 """The number of groups that are made between two checkpoints."""
 
+EXPIRED_AT_A_TIME: Final = 1_000
+"""The number of offsets that are looked at between two checkpoints, about 5 ms if all expire."""
+
 
 class GroupTenure(GroupLog):
     def __init__(self, partition: StatePartition, name: str, around: Surroundings) -> None:
@@ -108,6 +111,7 @@ class GroupTenure(GroupLog):
                 )
             case Removed(entries):
                 for log_offset, entry in enumerate(entries, base_offset):
+                    yield 1
                     self._remove(entry, log_offset)
             case ClassicBegun(group, must_rebalance):
                 # invariant consumer-groups 4
@@ -178,12 +182,35 @@ class GroupTenure(GroupLog):
 
     async def expire(self, retention_ms: int) -> None:
         """Remove expired offsets, and groups without members and offsets. Raises KafkaError."""
+        next_offset = 0
+        for group_ids in self._some_at_a_time():
+            # One piece from the check to the append. Other tasks run between two parts.
+            next_offset = self._expire(group_ids, retention_ms) or next_offset
+            await trio.lowlevel.checkpoint()
+        if next_offset:
+            await self.wait_committed(next_offset)
+
+    def _some_at_a_time(self) -> Iterator[list[str]]:
+        """Yield the ids of all groups, in parts that have about EXPIRED_AT_A_TIME offsets."""
+        group_ids: list[str] = []
+        count = 0
+        for group_id in list(self.groups):
+            group_ids.append(group_id)
+            count += 1 + self.offsets.count(group_id)
+            if count >= EXPIRED_AT_A_TIME:
+                yield group_ids
+                group_ids, count = [], 0
+        yield group_ids
+
+    def _expire(self, group_ids: Iterable[str], retention_ms: int) -> int:
+        """Expire what is in these groups. Return the offset after it in the log, 0 for nothing."""
         now_ms = self.around.clock.wall_ms()
         storing = {group_id for group_id, _ in self.storing()}
         tombstones: list[OffsetEntry | GroupEntry] = []
         over = []
-        for group_id, live in self.groups.items():
-            if group_id in storing:
+        for group_id in group_ids:
+            live = self.groups.get(group_id)
+            if live is None or group_id in storing:
                 continue
             gone, is_over = expired_offsets(
                 live.group, self.offsets, now_ms=now_ms, retention_ms=retention_ms
@@ -197,8 +224,7 @@ class GroupTenure(GroupLog):
         for live in over:
             live.bury(ConsumerEvent.EXPIRE)
             next_offset = live.end_offset
-        if next_offset:
-            await self.wait_committed(next_offset)
+        return next_offset
 
     async def forget_topic(self, topic: str, topic_id: UUID) -> None:
         """Remove every group's offsets of a topic that has been deleted. Raises KafkaError."""

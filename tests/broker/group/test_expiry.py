@@ -12,6 +12,7 @@ from odradek.protocol.errors import ErrorCode, KafkaError
 from tests.broker.group.consuming import Consumer
 from tests.broker.group.test_store import subscription
 from tests.broker.group.world import GROUP, P0, P1, World
+from tests.fakes.turns import longest_turn
 
 DAY = 24 * 3600
 OTHER = TopicPartition("other", 0)
@@ -166,3 +167,17 @@ async def test_many_tombstones_are_many_batches(
     await trio.sleep(8 * DAY)
     assert world.stored() == {}
     assert not is_there(world)
+
+
+async def test_the_expiry_of_many_offsets_holds_nobody_up(world: World) -> None:
+    """All offsets of a partition of the log were one piece of work, a million in 5 s."""
+    offsets = {TopicPartition("t", index): index for index in range(100)}
+    names = [f"g{number}" for number in range(100)]
+    for name in names:
+        await world.commit(offsets, group_id=name)
+    world.clock.skew_ms = 8 * DAY * 1000
+    with longest_turn() as longest:
+        await trio.sleep(601)
+    assert [world.stored(name) for name in names] == [{}] * 100
+    assert world.groups.list_groups() == []
+    assert longest.calls < 100_000, longest
