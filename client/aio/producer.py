@@ -21,7 +21,7 @@ from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.aio.delivery import Delivery, Waiter
 from odradek.client.aio.hosted import Aio, Reason, aio
 from odradek.client.aio.transaction import Transaction
-from odradek.client.blocking.delivery import Queued, own_bytes, own_headers
+from odradek.client.blocking.delivery import Queued, own_bytes, own_headers, queued_headers_bytes
 from odradek.client.blocking.producer import QUEUED_BYTES_MAX, QUEUED_MAX
 from odradek.client.blocking.producer import Producer as BlockingProducer
 from odradek.client.config import KIB, ProducerConfig, ProducerOptions, read_options
@@ -169,7 +169,7 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
                 call_back(on_delivery, None, known_error(error))
             raise
         delivery = Delivery(self)
-        size_bytes = RECORD_OVERHEAD_BYTES + _size(sent_value) + _size(sent_key)
+        size_bytes = _size_of(sent_value, sent_key, headers)
         self._unconfirmed_bytes += size_bytes
         self._turn_bytes += size_bytes
         behind._queue.append(
@@ -302,6 +302,10 @@ class Producer(Aio[TrioProducer], Forwards[Key, Value]):
         delivery._waiters.pop(waiter, None)
         if not delivery.is_done:
             loop.check_running()
+
+
+def _size_of(value: object, key: object, headers: Sequence[Header]) -> int:
+    return RECORD_OVERHEAD_BYTES + _size(value) + _size(key) + queued_headers_bytes(headers)
 
 
 def _size(given: object) -> int:

@@ -10,6 +10,7 @@ from odradek.client.blocking.hosted import Hosted
 from odradek.client.errors import OdradekError, TimedOut
 from odradek.client.producing.delivery import Delivery as AsyncDelivery
 from odradek.client.producing.outcomes import call_back, known_error
+from odradek.client.producing.record_checks import headers_bytes
 from odradek.client.types import Header, OnDelivery, RecordMetadata
 
 
@@ -134,6 +135,14 @@ def own_headers(headers: Sequence[Header]) -> Sequence[Header]:
         with contextlib.suppress(TypeError, ValueError):
             return tuple((name, own_bytes(value)) for name, value in headers)
     return headers  # trio's thread refuses the record, and says what is wrong with it
+
+
+def queued_headers_bytes(headers: Sequence[Header]) -> int:
+    """Return the size of headers; 0 if they are wrong."""
+    if isinstance(headers, list | tuple):  # others may be gone once they were looked at
+        with contextlib.suppress(TypeError, ValueError):
+            return headers_bytes(headers)
+    return 0
 
 
 class Queued(NamedTuple):

@@ -22,6 +22,7 @@ from odradek.client.blocking.delivery import (
     QueuedDelivery,
     own_bytes,
     own_headers,
+    queued_headers_bytes,
 )
 from odradek.client.blocking.hosted import Hosted, blocking
 from odradek.client.blocking.loop import Loop
@@ -247,6 +248,7 @@ class Producer(BlockingProducerView, ForwardsAtOnce[Key, Value]):
             RECORD_OVERHEAD_BYTES
             + (len(sent_value) if isinstance(sent_value, bytes) else 0)
             + (len(sent_key) if isinstance(sent_key, bytes) else 0)
+            + (queued_headers_bytes(headers) if headers else 0)
         )
         delivery = Delivery(self)
         self._put(

@@ -16,6 +16,7 @@ from odradek.client.aio import TopicPartition
 from odradek.client.aio import hosted as aio_hosted
 from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.blocking.loop import Loop
+from odradek.client.types import Header
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
 from tests.client.live import WAIT_MS, name_of
@@ -73,8 +74,13 @@ def test_the_blocking_client_works_inside_a_running_event_loop(address: str) -> 
     assert asyncio.run(use()) == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [(b"x" * RECORD_BYTES, []), (b"", [("a header", b"x" * RECORD_BYTES)])],
+    ids=["value", "headers"],
+)
 def test_send_waits_while_the_buffer_is_full_and_a_timeout_ends_the_wait(
-    monkeypatch: pytest.MonkeyPatch,
+    value: bytes, headers: list[Header], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = Loop()
     monkeypatch.setattr(aio_hosted, "the_loop", lambda: loop)
@@ -87,7 +93,8 @@ def test_send_waits_while_the_buffer_is_full_and_a_timeout_ends_the_wait(
         while True:
             await producer.send(
                 "t",
-                b"x" * RECORD_BYTES,
+                value,
+                headers=headers,
                 partition=0,
                 on_delivery=lambda _, error: errors.append(error),
             )
