@@ -310,11 +310,13 @@ async def fetch_committed_once(
     partitions: Partitions | None,
     *,
     require_stable: bool,
+    unstable: set[TopicPartition] | None = None,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Fetch committed offsets by one request, without a retry. Raises `Retriable`, `Refused`.
 
     If `group` names a member, the coordinator compares it and its epoch (KIP-848). The offsets of
-    `partitions` have the id of their topic, if it is known.
+    `partitions` have the id of their topic, if it is known. `unstable` gets the partitions whose
+    offsets are in open transactions. Without it, or if there are no others, it is an error.
     """
     doing = reading_stored(group.group_id)
     numbers = None if partitions is None else numbers_by_topic(partitions)
@@ -331,12 +333,17 @@ async def fetch_committed_once(
         for topic in answered.topics:
             for result in topic.partitions:
                 await _look_again(cluster, known, result.error_code)
-    found = _stored_in(cluster, group.group_id, answer, known, doing)
+    still_open: set[TopicPartition] = set()
+    found = _stored_in(cluster, group.group_id, answer, known, still_open)
+    if still_open and (unstable is None or not found):
+        cluster.check(ErrorCode.UNSTABLE_OFFSET_COMMIT, doing)
+    if unstable is not None:
+        unstable.update(still_open)
     if numbers is not None:
         wanted = [
             TopicPartition(name, number) for name, indexes in numbers.items() for number in indexes
         ]
-        _check_complete(wanted, found, doing)
+        _check_complete(wanted, found.keys() | still_open, doing)
     return {name: stored for name, stored in found.items() if stored.offset >= 0}
 
 
@@ -375,9 +382,13 @@ def _stored_in(
     group_id: str,
     answer: OffsetFetchResponse,
     known: Mapping[str, UUID],
-    doing: str,
+    still_open: set[TopicPartition],
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the offset of each partition in an answer. The offset is -1 if none is stored."""
+    """Return the offset of each partition in an answer. The offset is -1 if none is stored.
+
+    `still_open` gets the partitions whose offsets are in open transactions.
+    """
+    doing = reading_stored(group_id)
     names = {topic_id: name for name, topic_id in known.items()}
     _check_group(cluster, group_id, answer.error_code, doing)
     stored: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -389,9 +400,12 @@ def _stored_in(
     ]
     for topic in topics:
         for result in topic.partitions:
-            _check_group(cluster, group_id, result.error_code, doing)
             topic_id = ZERO_UUID if isinstance(topic, OffsetFetchResponseTopic) else topic.topic_id
             name = TopicPartition(topic.name or names.get(topic_id, ""), result.partition_index)
+            if result.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                still_open.add(name)
+                continue
+            _check_group(cluster, group_id, result.error_code, doing)
             # Brokers store any number. Kafka's clients take every negative one for none.
             offset = max(result.committed_offset, NO_OFFSET)
             stored[name] = OffsetAndMetadata(

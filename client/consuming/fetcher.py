@@ -42,7 +42,7 @@ from odradek.client.errors import (
     error_for,
 )
 from odradek.client.grouping.commits import Commits
-from odradek.client.types import EARLIEST, LATEST, TopicPartition
+from odradek.client.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.protocol.apis.fetch import (
     FETCH,
     FetchPartition,
@@ -71,9 +71,8 @@ class Fetcher:
         self._under_way: dict[int, trio.CancelScope] = {}
         self._sessions: dict[int, ConsumerFetchSession] = {}
         self._is_started = False
-        self._resolving = trio.Lock()
-        self._is_resolving = False
-        """A task looks for the first positions of partitions that are read."""
+        self._resolving: set[AssignedPartition] = set()
+        """The partitions for whose first positions a task looks."""
         self._backoff = Backoff(config)
         self._pins = PinWatch(cluster)
         self._validation = Validation(cluster, config, self._backoff, self._fail_all)
@@ -113,28 +112,25 @@ class Fetcher:
     async def resolve(self, wanted: Iterable[AssignedPartition]) -> None:
         """Set the first position of each partition: the stored offset, or `auto_offset_reset`.
 
+        Of several, those whose stored offset is in an open transaction may be left without one.
         Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
         """
-        async with self._resolving:
-            lost = [partition for partition in wanted if not partition.is_placed]
-            if not lost:
-                return
-            stored = {}
-            fresh = [partition.name for partition in lost if partition.reset_to is None]
-            if self._commits is not None and fresh:
-                stored = await self._commits.fetch_stored(
-                    fresh, require_stable=self._is_committed_only
-                )
-            for partition in lost:
-                # The program may have sought meanwhile: its position wins.
-                if (
-                    not partition.is_placed
-                    and partition.name in stored
-                    and partition.reset_to is None
-                ):
-                    self._enter_topic(partition, stored[partition.name].topic_id)
-                    partition.resume(stored[partition.name])
-            await self._reset([partition for partition in lost if not partition.is_placed])
+        lost = [partition for partition in wanted if not partition.is_placed]
+        stored: dict[TopicPartition, OffsetAndMetadata] = {}
+        unstable: set[TopicPartition] = set()
+        fresh = [partition.name for partition in lost if partition.reset_to is None]
+        if self._commits is not None and fresh:
+            stored = await self._commits.fetch_stored(
+                fresh, require_stable=self._is_committed_only, unstable=unstable
+            )
+        for partition in lost:
+            # The program may have sought meanwhile: its position wins.
+            if not partition.is_placed and partition.name in stored and partition.reset_to is None:
+                self._enter_topic(partition, stored[partition.name].topic_id)
+                partition.resume(stored[partition.name])
+        await self._reset(
+            [each for each in lost if not each.is_placed and each.name not in unstable]
+        )
 
     @property
     def _is_committed_only(self) -> bool:
@@ -226,12 +222,14 @@ class Fetcher:
                 lost = [
                     partition
                     for partition in self._readers()
-                    if not partition.is_placed and not self._is_leaderless(partition)
+                    if not partition.is_placed
+                    and not self._is_leaderless(partition)
+                    and partition not in self._resolving
                 ]
-                if lost and not self._is_resolving:
+                if lost:
                     # In a task: an open transaction with the offset of one partition must not hold
-                    # up the fetches of the others.
-                    self._is_resolving = True
+                    # up the others, also those that come later.
+                    self._resolving.update(lost)
                     self._cluster.tasks.spawn(self._resolve_or_fail, lost)
                 waiting = self._start_requests()
                 if self._is_committed_only and not self._config.is_in_commit_order:
@@ -244,7 +242,8 @@ class Fetcher:
     async def _resolve_or_fail(self, lost: list[AssignedPartition]) -> None:
         try:
             await self.resolve(lost)
-            if not all(partition.is_placed for partition in lost):  # one has no leader now
+            # Without one is a partition that has no leader, or an offset in an open transaction.
+            if not all(partition.is_placed for partition in lost):
                 await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
             for partition in lost:
@@ -252,7 +251,7 @@ class Fetcher:
                     partition.error = error.copy()
             self._arrived.set()
         finally:
-            self._is_resolving = False
+            self._resolving.difference_update(lost)
             self._wake.set()
 
     def _readers(self) -> list[AssignedPartition]:
@@ -293,7 +292,7 @@ class Fetcher:
             else:
                 by_node.setdefault(leader.node_id, []).append(partition)
         # Without a position, `resolve` asks for the leaders.
-        is_old = self._cluster.is_stale and (has_placed or not self._is_resolving)
+        is_old = self._cluster.is_stale and (has_placed or not self._resolving)
         if (is_leader_missing or is_old) and -1 not in self._under_way:
             self._spawn(-1, [])
         for node_id, readers in by_node.items():

@@ -101,10 +101,16 @@ class Commits:
         return dict(self._waiting)
 
     async def fetch_stored(
-        self, partitions: Iterable[TopicPartition], *, require_stable: bool
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        require_stable: bool,
+        unstable: set[TopicPartition] | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the stored offsets of partitions, as `fetch_committed` does.
 
+        With `unstable`, it waits only if the offsets of all are in open transactions; otherwise the
+        set gets those of which they are.
         A member of the new protocol (KIP-848) reads them with its epoch. Raises `TimedOut`,
         `Refused`.
         """
@@ -112,18 +118,21 @@ class Commits:
         if not wanted:
             await trio.lowlevel.checkpoint()
             return {}
-        attempt = partial(self._look_up, wanted, require_stable)
+        attempt = partial(self._look_up, wanted, require_stable, unstable)
         return await self._cluster.retrying(reading_stored(self._group_id), attempt)
 
     async def _look_up(
-        self, partitions: tuple[TopicPartition, ...], require_stable: bool
+        self,
+        partitions: tuple[TopicPartition, ...],
+        require_stable: bool,
+        unstable: set[TopicPartition] | None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         member = self._member()
         reader = None if member is None else member.reader
         group = GroupMetadata(self._group_id) if reader is None else reader
         try:
             return await fetch_committed_once(
-                self._cluster, group, partitions, require_stable=require_stable
+                self._cluster, group, partitions, require_stable=require_stable, unstable=unstable
             )
         except Refused as error:
             if member is None or reader is None or error.code not in NO_MEMBER:

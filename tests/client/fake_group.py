@@ -65,6 +65,8 @@ class FakeGroup(FakeBroker):
         self.member_id = ""
         self.share: list[TopicPartition] | None = None
         self.is_rebalancing = False
+        self.unstable: set[TopicPartition] = set()
+        """The partitions whose stored offsets are in open transactions."""
         self.committed: dict[TopicPartition, int] = {}
         self.committed_epochs: dict[TopicPartition, int] = {}
         """The leader epochs that were stored with the offsets."""
@@ -187,9 +189,9 @@ class FakeGroup(FakeBroker):
                                 TopicPartition(self.named(topic.name, topic.topic_id), number), -1
                             ),
                             metadata="",
-                            error_code=ErrorCode.NONE
-                            if self.named(topic.name, topic.topic_id)
-                            else ErrorCode.UNKNOWN_TOPIC_ID,
+                            error_code=self._stored_code(
+                                self.named(topic.name, topic.topic_id), number
+                            ),
                         )
                         for number in topic.partition_indexes
                     ),
@@ -200,6 +202,11 @@ class FakeGroup(FakeBroker):
                 OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=code)
             )
         return OffsetFetchResponse(groups=tuple(groups))
+
+    def _stored_code(self, topic: str, number: int) -> ErrorCode:
+        if TopicPartition(topic, number) in self.unstable:
+            return ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return ErrorCode.NONE if topic else ErrorCode.UNKNOWN_TOPIC_ID
 
     def _list_offsets(self, body: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
         return ListOffsetsResponse(

@@ -204,3 +204,35 @@ async def test_a_partition_whose_offset_is_not_known_yet_does_not_hold_up_the_ot
             count = 0
             while count < 100:
                 count += len(await consumer.poll())
+
+
+@pytest.mark.parametrize("comes_later", [False, True])
+async def test_an_offset_in_an_open_transaction_holds_up_no_partition_that_comes_too(
+    comes_later: bool, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The transaction of a member that died held up all partitions of its successor."""
+    group = FakeGroup(nursery)
+    group.committed = {PLACE: 7, OTHER: 5}
+
+    def read(wanted: FetchPartition) -> PartitionData | None:
+        is_there = wanted.fetch_offset < 8
+        return part(wanted.partition, data(wanted.fetch_offset, b"a")) if is_there else None
+
+    group.read = read
+    group.unstable = {OTHER}
+    async with Consumer(ADDRESS, connect=group.connect, group_id="g") as consumer:
+        if comes_later:
+            consumer.assign([OTHER])
+            assert await consumer.poll() == []
+        consumer.assign([OTHER, PLACE])
+        with trio.fail_after(5):
+            assert {record.partition for record in await consumer.poll(5_000)} == {PLACE.partition}
+        assert OTHER not in consumer.positions()
+        group.unstable.clear()
+        with trio.fail_after(5):
+            found: dict[int, int] = {}
+            while OTHER.partition not in found:
+                for record in await consumer.poll(100):
+                    found.setdefault(record.partition, record.offset)
+                group.disconnect()  # the long poll of the other one
+        assert found[OTHER.partition] == 5
