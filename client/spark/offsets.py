@@ -68,7 +68,8 @@ def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
         if not isinstance(partitions, dict):
             raise OffsetError(f"{topic} needs partitions, not {json.dumps(partitions)}")
         for partition, offset in partitions.items():
-            if not partition.isdecimal() or not isinstance(offset, int):
+            is_number = isinstance(offset, int) and not isinstance(offset, bool)
+            if not partition.isdecimal() or not is_number:
                 raise OffsetError(
                     f'"{partition}": {json.dumps(offset)} is not a partition and offset'
                 )

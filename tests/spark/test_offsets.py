@@ -54,6 +54,12 @@ def test_offsets_in_json_are_read() -> None:
             parse_offsets(wrong, allowed=(EARLIEST, LATEST))
 
 
+def test_true_is_no_offset() -> None:
+    """It was taken for 1, and the record at offset 0 was missed."""
+    with pytest.raises(OffsetError, match=r'"0": true is not a partition and offset'):
+        parse_offsets('{"a":{"0":true}}', allowed=(EARLIEST, LATEST))
+
+
 def test_words_become_offsets() -> None:
     earliest, latest = {A0: 5, A1: 6}, {A0: 50, A1: 60}
 
