@@ -45,13 +45,18 @@ class Attempts:
     def _note_sent(self) -> None:
         self._unanswered += 1
 
+    @property
+    def may_be_done(self) -> bool:
+        """Return True if an attempt was sent, and its answer was lost."""
+        return self._unanswered > 0
+
     @contextmanager
     def remarking(self) -> Iterator[None]:
         """Add to a refusal that an earlier attempt may have made the change."""
         try:
             yield
         except Refused as error:
-            if not self._unanswered or error.code not in DONE_BEFORE:
+            if not self.may_be_done or error.code not in DONE_BEFORE:
                 raise
             raise Refused(
                 f"{error}; an earlier attempt of this call has got no answer, and may have done it",

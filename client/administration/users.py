@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+from odradek.client.administration.attempts import Attempts
 from odradek.client.cluster.bounded import bounded
 from odradek.client.cluster.cluster import Cluster
 from odradek.client.cluster.nursery import ends_where_it_waits
@@ -106,16 +107,14 @@ def _known(mechanisms: Iterable[str]) -> tuple[str, ...]:
 
 
 async def _alter(cluster: Cluster, doing: str, request: AlterUserScramCredentialsRequest) -> None:
-    attempts = 0
+    attempts = Attempts(cluster)
 
     async def attempt() -> None:
-        nonlocal attempts
-        attempts += 1
-        answer = await cluster.ask(None, ALTER_USER_SCRAM_CREDENTIALS, request)
+        answer = await attempts.ask(None, ALTER_USER_SCRAM_CREDENTIALS, request)
         if not answer.results:
             raise Retriable(f"{doing}: the broker's answer is empty")
         for result in answer.results:
-            if attempts > 1 and result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
+            if attempts.may_be_done and result.error_code == ErrorCode.RESOURCE_NOT_FOUND:
                 continue  # an earlier attempt, whose answer was lost, has deleted it
             cluster.check(result.error_code, doing, result.error_message)
 
