@@ -86,11 +86,16 @@ def read_run(text: str) -> Run:
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """Check out a commit into a temporary working tree, for the duration of the block."""
+    """Check out a commit into a temporary working tree, for the duration of the block.
+
+    Raises click.ClickException if there is no such commit.
+    """
     with tempfile.TemporaryDirectory(prefix="odradek-before-") as directory:
         tree = Path(directory) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+        add = [*git, "add", "--quiet", "--detach", str(tree), commit]
+        if subprocess.run(add, check=False).returncode:  # git has said why
+            raise click.ClickException(f"{commit} cannot be checked out.")
         try:
             # In an early commit odradek is a namespace package, before which Python takes the one
             # that is installed here, wherever it stands in the path.

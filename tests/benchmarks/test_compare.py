@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from click import ClickException
 
-from scripts.benchmarks.compare import Compared, compared, read_run
+from scripts.benchmarks.compare import Compared, checked_out, compared, read_run
 
 
 def row(unit: str, before: list[float], after: list[float]) -> Compared:
@@ -46,3 +47,9 @@ def test_what_the_benchmark_wrote_is_read() -> None:
         {"what": "theirs alone", "odradek": None, "unit": "ms"},
     ]
     assert read_run(json.dumps({"rows": rows})) == {"start": (300.0, "ms")}
+
+
+def test_a_commit_that_is_not_there_is_a_sentence() -> None:
+    refused = pytest.raises(ClickException, match="no-such-commit cannot be checked out")
+    with refused, checked_out("no-such-commit"):
+        pytest.fail("it was checked out")
