@@ -181,7 +181,7 @@ async def test_each_thing_asked_for_has_its_own_error(bootstrap: str) -> None:
             await admin.describe_transaction(absent)
         with pytest.raises(Refused, match="no topic"):
             await admin.who_pins(absent)
-        with pytest.raises(Refused, match="not one of them"):
+        with pytest.raises(Refused, match="only the partition 0, and not 3"):
             await admin.who_pins(topic, 3)
         with pytest.raises(Refused, match="Nonsense"):
             await admin.list_transactions(states=["Nonsense"])
