@@ -119,6 +119,9 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if " at 0x" in item.nodeid:  # the processes of a run would not agree on its name
+            raise pytest.UsageError(f"The name of a test has an address: {item.nodeid}")
     if not config.getoption("--all"):
         leave_out(config, items, "minutes")
     items.sort(key=lambda item: folder_of(item.nodeid) is None)  # only the folders move

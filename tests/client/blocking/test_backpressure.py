@@ -33,7 +33,10 @@ def test_large_records_do_not_fill_the_memory_while_no_broker_is_there(
 
 @pytest.mark.parametrize(
     "headers",
-    [[("h", 1)], [(1, b"h")], [()], [None], 7, ((1, b"h"),), iter([("h", b"h")])],
+    [
+        *([("h", 1)], [(1, b"h")], [()], [None], 7, ((1, b"h"),)),
+        pytest.param(iter([("h", b"h")]), id="an iterator"),
+    ],
     ids=str,
 )
 def test_wrong_headers_are_left_to_the_thread_that_encodes_the_record(headers: Any) -> None:
