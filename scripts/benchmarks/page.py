@@ -1,8 +1,8 @@
 """The page `BENCHMARKS.md`: one table for each family of rows, from what `--json` has written.
 
 What a family measures stands in the docstring of its module, and the page takes it from there. Each
-table says when it was measured and how busy the machine was before. A floor that does not hold is
-marked: the page shows what was seen, and not the best of it.
+table says when it was measured, with which Python, and how busy the machine was before. A floor
+that does not hold is marked: the page shows what was seen, and not the best of it.
 """
 
 import importlib
@@ -116,7 +116,7 @@ def _description(section: Section) -> Iterator[str]:
 
 
 def _circumstances(section: Section, measured: Measured) -> str:
-    """Return the day and the command, with the options that were given then."""
+    """Return the day, the command with the options that were given then, and where it was."""
     words = ["scripts/bench", *(word for word in section.options if word == "--cluster")]
     words += ["--rows", section.family]
     for name in ("against", "rounds"):
@@ -124,7 +124,8 @@ def _circumstances(section: Section, measured: Measured) -> str:
             words += [f"--{name}", str(measured[name])]
     day = measured["measured"].partition("T")[0]
     before = measured["load before"]
-    return f"*{day}, `{' '.join(words)}`; load of the machine before: {before:.1f}*"
+    where = f"Python {measured['python']}, load of the machine before: {before:.1f}"
+    return f"*{day}, `{' '.join(words)}`; {where}*"
 
 
 def _table(rows: Sequence[Measured], against: str | None) -> Iterator[str]:

@@ -20,6 +20,7 @@ def write(folder: Path, family: str, rows: list[dict[str, Any]], against: str | 
         "measured": "2026-11-28T02:00:00+00:00",
         "against": against,
         "load before": 0.25,
+        "python": "3.11.2",
         "rounds": 2,
     }
     (folder / f"{family}.json").write_text(json.dumps({**described, "rows": rows}))
@@ -49,7 +50,8 @@ def test_a_floor_that_was_missed_is_marked_and_a_missing_figure_is_an_empty_cell
     assert "| what | Odradek | Kafka | ratio | floor |" in page
     assert "| a / b | 150 ms | 301 ms | 0.50 | < 100 **missed** |" in page
     assert "| only ours | 12.3 MiB |  |  |  |" in page
-    assert "*2026-11-28, `scripts/bench --rows process --against kafka --rounds 2`; load" in page
+    command = "scripts/bench --rows process --against kafka --rounds 2"
+    assert f"*2026-11-28, `{command}`; Python 3.11.2, load of the machine before: 0.2*" in page
     assert "## Transactions" not in page, "nothing was measured of them"
 
 
