@@ -15,6 +15,10 @@ OBJECTS_PER_COLLECTION: Final = 20_000
 """Objects that are made and not freed before Python looks for unreachable cycles among them. Its
 default of 700 is less than the requests under way of 100 connections, which are no garbage: they
 would be looked at again and again. Cycles of 20,000 objects take a few MiB until they are freed."""
+COLLECTIONS_PER_OLDER: Final = 3
+"""The collections after which Python looks at older objects, too: at those that have survived one,
+and after as many of these at all. With its default of 10 that came after half an hour, and until
+then a topic or a connection that had been there for long stayed when it was gone."""
 
 
 @contextmanager
@@ -30,5 +34,5 @@ def paused() -> Iterator[None]:
 def resume() -> None:
     """Collect again, but never look at the objects that there are now."""
     gc.freeze()
-    gc.set_threshold(OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+    gc.set_threshold(OBJECTS_PER_COLLECTION, COLLECTIONS_PER_OLDER, COLLECTIONS_PER_OLDER)
     gc.enable()

@@ -21,6 +21,30 @@ assert gc.get_freeze_count() > 1_000
 assert len(gc.get_objects()) < 1_000
 """
 
+OLD = """
+import gc, weakref
+from odradek.broker.environment import collector
+
+
+class Thing:
+    pass
+
+
+with collector.paused():
+    pass
+thing = Thing()
+thing.itself = thing
+seen = weakref.ref(thing)
+gc.collect(1)  # it is old now
+del thing
+made = [[] for _ in range(40 * collector.OBJECTS_PER_COLLECTION)]
+assert seen() is None
+"""
+
 
 def test_a_start_is_not_collected_and_what_it_made_is_never_looked_at() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=60)
+
+
+def test_what_was_there_for_long_is_freed_soon_after_its_end() -> None:
+    subprocess.run([sys.executable, "-c", OLD], check=True, timeout=60)
