@@ -19,6 +19,7 @@ from odradek.broker.values.topic_partition import TopicIdPartition
 from odradek.late import dataclass
 from odradek.protocol.apis.txn import (
     WritableTxnMarker,
+    WritableTxnMarkerTopic,
 )
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.state_topics import CONSUMER_OFFSETS_TOPIC
@@ -49,15 +50,20 @@ Run = list[Write]
 """The markers of one request for one partition."""
 
 
-def writes_of(marker: WritableTxnMarker) -> Iterator[Write]:
-    """Yield the marker for each partition that it names, once."""
-    named: set[TopicIdPartition] = set()
+def writes_of(marker: WritableTxnMarker) -> Iterator[Iterator[Write]]:
+    """Yield for each topic the marker for each of its partitions, which are named once in all."""
+    named: dict[tuple[str, int], set[int]] = {}
     for topic in marker.topics:
-        for index in topic.partition_indexes:
-            where = TopicIdPartition.of(topic.name, index, topic.topic_id)
-            if where not in named:
-                named.add(where)
-                yield Write(marker, where)
+        yield _writes_in(topic, marker, named.setdefault((topic.name, topic.topic_id.int), set()))
+
+
+def _writes_in(
+    topic: WritableTxnMarkerTopic, marker: WritableTxnMarker, named: set[int]
+) -> Iterator[Write]:
+    for index in dict.fromkeys(topic.partition_indexes):
+        if index not in named:
+            named.add(index)
+            yield Write(marker, TopicIdPartition.of(topic.name, index, topic.topic_id))
 
 
 async def runs_of(flat: Sequence[Write], turns: Turns) -> list[Run]:
@@ -188,7 +194,7 @@ def append_early(
 ) -> _EarlyMarkers | None:
     """Append markers in the turn in which their decision was appended. See `MarkerSender`."""
     partitions = context.core.partitions
-    runs: list[Run] = [[write] for write in writes_of(marker)]
+    runs: list[Run] = [[write] for writes in writes_of(marker) for write in writes]
     if not may_follow_now(partitions, state_index, [write.where for (write,) in runs]):
         return None
     for number, run in enumerate(runs):

@@ -79,9 +79,11 @@ async def write_txn_markers(
     flat = []
     for marker in request.markers:
         await turns.take()
-        for write in writes_of(marker):
+        for writes in writes_of(marker):
             await turns.take()
-            flat.append(write)
+            for write in writes:
+                await turns.take()
+                flat.append(write)
     try:
         context.access.check_cluster(ALTER_CLUSTER, CLUSTER_ACTION)
     except KafkaError as error:

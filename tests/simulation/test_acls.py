@@ -11,7 +11,7 @@ from tests.simulation.simulation import simulate
 @pytest.mark.parametrize(
     ("seed", "brokers", "faults"),
     [
-        (6, 1, ("Kill", "Resets")),
+        (11, 1, ("Kill", "Resets")),
         (2, 3, ("LinkCut", "Kill")),
         (2, 3, ("StoreCut", "StoreHalfCut", "SlowWatches", "Kill")),
     ],
