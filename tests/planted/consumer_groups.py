@@ -134,7 +134,7 @@ CONSUMER_GROUP_BUGS: Final = (
         old="not 0 <= now_ms - self.assigned_ms < interval_ms",
         new="now_ms - self.assigned_ms >= interval_ms",
         tests=(f"{SCENARIO}a_clock_that_is_set_back_does_not_delay_the_next_targets",),
-        seed=3,
+        seed=19,
         fixed=CLOCKS,
     ),
     Planted(
