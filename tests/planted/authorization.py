@@ -116,7 +116,7 @@ AUTHORIZATION_BUGS: Final = (
             "all(key.startswith(ACLS) and not stored for key, stored in changed.items())):"
         ),
         tests=(f"{SIMULATED}revoked_rights.py::test_what_one_broker_revokes_no_other_grants",),
-        seed=1,
+        seed=2,
         fixed=REVOKED,
     ),
     Planted(

@@ -49,7 +49,7 @@ CONSUMER_GROUP_BUGS: Final = (
         where="ConsumerGroups.heartbeat",
         old="await live.wait_written()",
         tests=(MODEL, f"{BESIDE}a_heartbeat_that_was_not_answered_has_happened_or_not"),
-        seed=43,
+        seed=19,
         fixed=MEMBERS_CUT_OFF,
     ),
     Planted(

@@ -67,8 +67,8 @@ REVOKED: Final = Fixed(
     faults=("Kill", "LinkCut", "ClientCut"), settings=QUICK, seconds=10.0, clients=("acls",)
 )
 REVOKED_WHILE_CUT_OFF: Final = Fixed(
-    faults=("StoreCut", "StoreHalfCut"),
+    faults=("StoreCutForLong",),
     settings=QUICK,
-    seconds=14.0,
+    seconds=20.0,
     clients=("acls",),
 )

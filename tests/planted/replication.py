@@ -138,7 +138,7 @@ REPLICATION_BUGS: Final = (
         old="if follower.partition.log.failure is not None:",
         new="if follower.partition is None:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=3,
+        seed=30,
         fixed=reach.MUCH_BIT_ROT,
     ),
     Planted(
@@ -147,7 +147,7 @@ REPLICATION_BUGS: Final = (
         old="if self._node_id in (partition.leader, *partition.isr, *partition.elr):",
         new="if self._node_id == partition.leader:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=4,
+        seed=2,
         fixed=reach.BIT_ROT,
     ),
     Planted(
@@ -159,7 +159,7 @@ REPLICATION_BUGS: Final = (
             f"{DAMAGED}a_replica_with_bit_rot_does_not_lead_after_a_power_failure",
             f"{POWER}bad_bytes_before_the_last_segment_are_damage_if_another_replica_is_whole",
         ),
-        seed=2,
+        seed=3,
         fixed=reach.ROT_AND_POWER,
     ),
     Planted(
@@ -279,7 +279,7 @@ REPLICATION_BUGS: Final = (
         old="max(target, partition.log_start_offset)",
         new="max(partition.high_watermark, partition.log_start_offset)",
         tests=(f"{REPLICAS}logs_that_parted_below_the_leaders_end_keep_what_they_share",),
-        seed=7,
+        seed=4,
         fixed=reach.ELECTIONS,
     ),
     Planted(
@@ -435,7 +435,7 @@ REPLICATION_BUGS: Final = (
             f"{ADMITTED}what_a_deposed_coordinator_confirms_is_worthless",
             f"{ADMITTED}a_leader_that_was_the_coordinator_confirms_nothing_either",
         ),
-        seed=7,
+        seed=1,
         fixed=reach.DEPOSED,
     ),
     Planted(

@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
+from random import Random
+from typing import Final, Self
 
 import trio
 
@@ -16,7 +17,7 @@ from odradek.broker.cluster.image import NO_LEADER, PartitionImage
 from odradek.broker.cluster.store import pack_partition, partition_key
 from odradek.broker.values.topic_partition import TopicPartition
 from odradek.protocol.state_topics import TRANSACTION_STATE_TOPIC
-from tests.simulation.faults import Fault, Kill
+from tests.simulation.faults import Fault, Kill, StoreCut
 from tests.simulation.machine import Machine
 from tests.simulation.world import World
 
@@ -34,6 +35,8 @@ SLOW_STORE_SECONDS: Final = 0.05
 LOST: Final = 0.5
 """The probability with which an answer is lost."""
 CREATION_SECONDS: Final = 3.0
+LONG_SECONDS: Final = 12.0
+"""Longer than any broker may go by old entries of access control, with time for requests after."""
 STEP_SECONDS: Final = 0.001
 
 
@@ -145,12 +148,21 @@ class DiesCreating(Staged, Kill):
         await machine.ended()
 
 
+class StoreCutForLong(Staged, StoreCut):
+    """What brokers may still do shortly after a cut, they may not any more."""
+
+    @classmethod
+    def draw(cls, rng: Random, at: float, brokers: int) -> Self:
+        return replace(super().draw(rng, at, brokers), seconds=LONG_SECONDS)
+
+
 STAGED: Final[tuple[type[Fault], ...]] = (
     ElectedBack,
     Overlooked,
     Deposed,
     LostClaims,
     DiesCreating,
+    StoreCutForLong,
 )
 
 
