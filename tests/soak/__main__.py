@@ -19,7 +19,8 @@ from tests.peers.jars import PeersMissing
 from tests.peers.kafka import DidNotStart
 from tests.siege.__main__ import Failed, besiege
 from tests.soak.beside import Beside
-from tests.soak.picture import Line, Picture, growth_an_hour
+from tests.soak.growth import SECONDS_AN_HOUR, growth_of
+from tests.soak.picture import Line, Picture
 
 BUILD: Final = Path(__file__).parents[2] / "build" / "soak"
 SPARED: Final = "broker3"
@@ -34,9 +35,8 @@ BROUGHT_TO_REST: Final = {
 """By default a producer is remembered for a day, and a thousand sessions of fetches: each start of
 a client leaves one, and in an hour that does not come to rest."""
 GROWTH_MAX: Final = 0.05
-"""Of its memory and of its descriptors, in an hour."""
+"""Of its memory and of its descriptors, in an hour, beyond what may be chance."""
 MIB: Final = 2**20
-SECONDS_AN_HOUR: Final = 3_600.0
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -138,11 +138,14 @@ def growing(lines: Mapping[str, Mapping[str, Line]], hours: float) -> Iterator[s
     """Yield a sentence if memory or descriptors of the broker that was spared grow."""
     for what in ("memory", "descriptors") if hours >= JUDGED_FROM_HOURS else ():
         line = lines[what].get(SPARED, [])
-        growth = growth_an_hour(line)
+        growth = growth_of(line)
         if growth is None:
             yield f"Of {SPARED} there are too few scrapes: {len(line)}."
-        elif growth > GROWTH_MAX * line[-1][1]:
-            yield f"The {what} of {SPARED} grew by {growth:,.1f} an hour, to {line[-1][1]:,.1f}."
+        elif growth.at_least > GROWTH_MAX * line[-1][1]:
+            yield (
+                f"The {what} of {SPARED} grew by {growth.slope:,.1f} an hour (standard error "
+                f"{growth.error:,.1f}), to {line[-1][1]:,.1f}."
+            )
 
 
 if __name__ == "__main__":

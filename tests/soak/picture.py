@@ -75,15 +75,3 @@ def clock(seconds: float) -> str:
     """Return a span as hours, minutes and seconds."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
-def growth_an_hour(line: Line) -> float | None:
-    """Return the slope of the later half of a line, by least squares; None for too few points."""
-    later = line[len(line) // 2 :]
-    if len(later) < 3:
-        return None
-    times, values = zip(*later, strict=True)
-    middle, mean = sum(times) / len(times), sum(values) / len(values)
-    spread = sum((at - middle) ** 2 for at in times)
-    slope: float = sum((at - middle) * (value - mean) for at, value in later) / spread
-    return 3_600 * slope

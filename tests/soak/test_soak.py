@@ -1,6 +1,7 @@
 """The judges and pictures of `scripts/soak`."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ from tests.checker.history import Outcome
 from tests.soak.__main__ import faults_of, growing, lines_of, pictures_of
 from tests.soak.bank import Entry, judge, times_of
 from tests.soak.beside import Beside
-from tests.soak.picture import Picture, clock, growth_an_hour
+from tests.soak.growth import growth_of
+from tests.soak.picture import Picture, clock
 from tests.soak.scraper import quantile_since, read_scrape, size_of
 
 SCRAPE = """\
@@ -142,7 +144,9 @@ def test_a_bank_without_a_verdict_is_a_fault(tmp_path: Path) -> None:
 def test_memory_that_grows_is_a_fault_of_a_long_soak_alone(tmp_path: Path) -> None:
     lines = lines_of(ended(tmp_path, [1e8 + 1e7 * number for number in range(7)], [0]))
     (sentence,) = growing(lines, 1.0)
-    assert sentence.startswith("The memory of broker3 grew by 57.2 an hour, to 152.6")
+    assert sentence == (
+        "The memory of broker3 grew by 57.2 an hour (standard error 0.0), to 152.6."
+    )
     assert list(growing(lines, 0.03)) == []
     few = lines_of(ended(tmp_path, [1e8], [0]))
     assert "Of broker3 there are too few scrapes: 1." in list(growing(few, 1.0))
@@ -150,9 +154,20 @@ def test_memory_that_grows_is_a_fault_of_a_long_soak_alone(tmp_path: Path) -> No
 
 def test_growth_is_that_of_the_later_half() -> None:
     line = [(0.0, 10.0), (900.0, 80.0), (1_800.0, 100.0), (2_700.0, 101.0), (3_600.0, 102.0)]
-    growth = growth_an_hour(line)
-    assert growth == pytest.approx(4.0)
-    assert growth_an_hour(line[:3]) is None
+    assert growth_of(line) == pytest.approx((4.0, 0.0))
+    assert growth_of(line[:3]) is None
+
+
+@pytest.mark.parametrize(("an_hour", "is_fault"), [(0, False), (10, False), (60, True)])
+def test_connections_that_come_and_go_are_no_growth(an_hour: int, is_fault: bool) -> None:
+    rng = Random(5)
+    times = [5.0 * number for number in range(720)]
+    connections, line = 0.0, []
+    for at in times:
+        connections = 0.7 * connections + rng.gauss(0, 6)
+        line.append((at, 300 + connections + an_hour * at / 3_600))
+    lines = {"memory": {"broker3": [(at, 9.0) for at in times]}, "descriptors": {"broker3": line}}
+    assert bool(list(growing(lines, 1.0))) is is_fault
 
 
 def test_a_picture_describes_itself_to_those_who_do_not_see_it() -> None:
