@@ -4,7 +4,8 @@ For a `.log` file or a partition's directory it shows the batches and the outcom
 transaction; for a data directory, those of every partition. It shows a log's other files one by
 one. Records of `__transaction_state` and `__consumer_offsets` are always decoded, those of other
 topics with `--records`. If the data directory has the coordinator's history, the transactional id
-and the cause of an abort are shown too. The command writes nothing, and the broker may be running.
+and the cause of an abort are shown too. The command writes nothing, and the broker may be running:
+a segment or directory that it deletes meanwhile is named, and the dump goes on behind it.
 
 It also reads state topics that a real Kafka wrote, and compacted logs: offsets with gaps, batches
 without records.
@@ -32,6 +33,7 @@ from odradek.broker.inspect.inspection import (
     batches_in,
     describe_record,
 )
+from odradek.broker.inspect.log_files import content_of, has_bytes, segments_in
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.data_format import UnknownFormat, check_format
@@ -72,10 +74,11 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 
     \b
     Objects of --json have a type: file, batch, record, transaction (outcome:
-    open, committed, aborted, ended, compacted away), stable (the last stable
-    offset and the transaction that holds it), rest, problem, and for the other files
-    index, timeindex, txnindex, snapshot, checkpoint. Names that end in _ms
-    are milliseconds since 1970, or durations.
+    open, committed, aborted, ended, compacted away, unknown: what followed was
+    deleted), stable (the last stable offset and the transaction that holds it),
+    rest, problem, gone (a file or directory that was deleted after the dump had
+    begun), and for the other files index, timeindex, txnindex, snapshot, checkpoint.
+    Names that end in _ms are milliseconds since 1970, or durations.
     """
     try:
         check_format_of(path)
@@ -112,7 +115,10 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
         raise click.ClickException(f"There is no file or directory {path!r}.")
     directory, name = parent_of(path), os.path.basename(path)
     if name.endswith(LOG):
-        yield from _log([path], directory, records, None)
+        for facts in _log([path], directory, records, None):
+            if facts["type"] == "gone":
+                raise click.ClickException(f"There is no file or directory {path!r}.")
+            yield facts
         return
     if name.startswith(PREFIX):
         yield from _journal(path)
@@ -126,28 +132,24 @@ def _facts_of(path: str, records: bool) -> Iterator[Facts]:
 
 def _directory(path: str, records: bool) -> Iterator[Facts]:
     names = SystemDisk().listdir(path)
-    if offsets_in(names, LOG):
-        yield from _log(_segments(path), path, records, None)
+    if bases := offsets_in(names, LOG):
+        yield from _log([file_path(path, base, LOG) for base in bases], path, records, None)
         return
     partitions = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
-    partitions = [p for p in partitions if offsets_in(SystemDisk().listdir(p), LOG)]
+    partitions = [partition for partition in partitions if segments_in(partition)]
     if not partitions:
         raise click.ClickException(f"There is no log in {path}.")
     history = History.read(path)
     for partition in sorted(partitions, key=_for_people):
-        if not _is_empty(partition):  # most partitions of the state topics are empty
-            yield from _log(_segments(partition), partition, records, history)
+        segments = segments_in(partition)
+        if any(map(has_bytes, segments)):  # most partitions of the state topics are empty
+            yield from _log(segments, partition, records, history)
 
 
 def _for_people(partition: str) -> tuple[bool, str, int]:
     """Sort by topic and number, with the state topics last, because they are many and long."""
     topic, _, number = os.path.basename(partition).rpartition("-")
     return topic in INTERNAL_TOPICS, topic, int(number) if number.isdigit() else -1
-
-
-def _segments(directory: str) -> list[str]:
-    bases = offsets_in(SystemDisk().listdir(directory), LOG)
-    return [file_path(directory, base, LOG) for base in bases]
 
 
 def _log(
@@ -158,13 +160,13 @@ def _log(
     history = history or History.read(data_dir)
     transactions = FoundTransactions()
     for segment in segments:
+        if not os.path.isdir(directory):
+            transactions.note_gap()
+            yield {"type": "gone", "path": directory}
+            break
         yield from _segment(segment, name.rpartition("-")[0], records, transactions)
     if transactions.ended or transactions.open:
         yield from _transactions(transactions, history, data_dir, name)
-
-
-def _is_empty(directory: str) -> bool:
-    return all(SystemDisk().size(segment) == 0 for segment in _segments(directory))
 
 
 # Log files
@@ -173,11 +175,16 @@ def _is_empty(directory: str) -> bool:
 def _segment(
     path: str, topic: str, records: bool, transactions: FoundTransactions
 ) -> Iterator[Facts]:
-    yield {"type": "file", "path": path}
     # Read before the batches: the log of a running broker can only grow meanwhile.
     covered_bytes = _covered_bytes(path)
+    content = content_of(path)
+    if content is None:
+        transactions.note_gap()
+        yield {"type": "gone", "path": path}
+        return
+    yield {"type": "file", "path": path}
     with_records = records or topic in INTERNAL_TOPICS
-    for found in batches_in(read_only(path)):
+    for found in batches_in(content):
         if isinstance(found, Rest):
             yield {
                 "type": "rest",
@@ -195,10 +202,7 @@ def _segment(
 def _covered_bytes(path: str) -> int:
     """Return how many bytes of a segment the checkpoint covers."""
     directory, name = os.path.split(path)
-    beside = os.path.join(directory, CHECKPOINT)
-    if not os.path.isfile(beside):
-        return 0
-    checkpoint = decode_checkpoint(bytes(read_only(beside)))
+    checkpoint = decode_checkpoint(bytes(content_of(os.path.join(directory, CHECKPOINT)) or b""))
     base = file_offset(name, LOG)
     known = checkpoint.segments if checkpoint is not None else ()
     return next((segment.size_bytes for segment in known if segment.base_offset == base), 0)

@@ -37,6 +37,10 @@ def _file_line(facts: Facts) -> str:
     return f"\n{facts['path']}\n{head}"
 
 
+def _gone_line(facts: Facts) -> str:
+    return f"\n{facts['path']}\nis gone: it was deleted after this dump had begun"
+
+
 def _heading_line(facts: Facts) -> str:
     head = TRANSACTION_LINE.format(
         offsets="offsets", records="records", producer="producer", what="what"
@@ -238,6 +242,7 @@ LINES: Final[dict[str, Callable[[Facts], str]]] = {
     "record": _record_line,
     "transaction": _transaction_line,
     "stable": _stable_line,
+    "gone": _gone_line,
     "heading": _heading_line,
     "rest": _rest_line,
     "problem": _problem_line,

@@ -17,8 +17,8 @@ from odradek.broker.inspect.inspection import (
     batches_in,
     state_name,
 )
-from odradek.broker.storage.disk import SystemDisk, read_only
-from odradek.broker.storage.files import LOG, file_path, offsets_in
+from odradek.broker.inspect.log_files import content_of, segments_in
+from odradek.broker.storage.disk import SystemDisk
 from odradek.late import dataclass
 from odradek.protocol.errors import KafkaError, ProtocolError
 from odradek.protocol.state_topics import (
@@ -30,6 +30,7 @@ from odradek.protocol.state_topics import (
 )
 
 OPEN: Final = "open"
+UNKNOWN: Final = "unknown"
 COMPACTED: Final = "compacted away"
 """The last batch of a producer stays without records, and its marker may be removed before it."""
 ABORTING: Final = (
@@ -51,7 +52,8 @@ class FoundTransaction:
     last_offset: int
     record_count: int = 0
     outcome: str = OPEN
-    """open, committed, aborted, ended (the marker has lost its contents), compacted away."""
+    """open, committed, aborted, ended (the marker has lost its contents), compacted away, unknown
+    (the segment behind it was deleted before it was read)."""
     began_ms: int | None = None
     marker_offset: int | None = None
     marker_epoch: int | None = None
@@ -81,6 +83,13 @@ class FoundTransactions:
             self._end(found, batch)
         else:
             self._go_on(found, batch)
+
+    def note_gap(self) -> None:
+        """Note that the next segment was deleted: what is open may have ended in it."""
+        for found in self.open.values():
+            found.outcome = UNKNOWN
+        self.ended += self.open.values()
+        self.open.clear()
 
     def _go_on(self, found: FoundTransaction, batch: FoundBatch) -> None:
         if found.first_offset is None:
@@ -207,8 +216,8 @@ def _stored_in(data_dir: str) -> Iterator[tuple[str, TransactionLogValue | None]
         directory = f"{data_dir}/{name}"
         if not name.startswith(prefix) or not os.path.isdir(directory):
             continue
-        for base in offsets_in(disk.listdir(directory), LOG):
-            for batch in batches_in(read_only(file_path(directory, base, LOG))):
+        for segment in segments_in(directory):
+            for batch in batches_in(content_of(segment) or memoryview(b"")):
                 if not isinstance(batch, Rest) and batch.problem is None:
                     yield from states_in(batch)
 
