@@ -109,15 +109,16 @@ class Fetcher:
 
     # Where to begin
 
-    async def resolve(self, wanted: Iterable[AssignedPartition]) -> None:
+    async def resolve(
+        self, wanted: Iterable[AssignedPartition], unstable: set[TopicPartition]
+    ) -> None:
         """Set the first position of each partition: the stored offset, or `auto_offset_reset`.
 
-        Of several, those whose stored offset is in an open transaction may be left without one.
-        Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
+        Of several, those whose stored offset is in an open transaction may be left without one:
+        `unstable` gets them. Raises `OffsetOutOfRange`, `Refused`, `TimedOut`.
         """
         lost = [partition for partition in wanted if not partition.is_placed]
         stored: dict[TopicPartition, OffsetAndMetadata] = {}
-        unstable: set[TopicPartition] = set()
         fresh = [partition.name for partition in lost if partition.reset_to is None]
         if self._commits is not None and fresh:
             stored = await self._commits.fetch_stored(
@@ -240,16 +241,16 @@ class Fetcher:
             self._arrived.set()  # the client is closed, which a waiting call then raises
 
     async def _resolve_or_fail(self, lost: list[AssignedPartition]) -> None:
+        unstable: set[TopicPartition] = set()
         try:
-            await self.resolve(lost)
+            await self.resolve(lost, unstable)
             # Without one is a partition that has no leader, or an offset in an open transaction.
             if not all(partition.is_placed for partition in lost):
                 await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
-            for partition in lost:
-                if not partition.is_placed:
-                    partition.error = error.copy()
-            self._arrived.set()
+            self._fail_all(
+                [each for each in lost if not each.is_placed and each.name not in unstable], error
+            )
         finally:
             self._resolving.difference_update(lost)
             self._wake.set()

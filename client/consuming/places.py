@@ -135,7 +135,7 @@ class Places(Generic[Key, Value]):
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
         assigned = self._get(partition)
         if not assigned.is_placed:
-            await self._fetcher.resolve([assigned])
+            await self._fetcher.resolve([assigned], set())
         else:
             await trio.lowlevel.checkpoint()
         position = assigned.position

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from odradek.broker.storage.compaction.batches import emptied
-from odradek.client import Consumer, Refused, TopicPartition
+from odradek.client import Consumer, OffsetOutOfRange, Refused, TopicPartition
 from odradek.protocol.apis.fetch import FETCH, FetchPartition, PartitionData
 from odradek.protocol.apis.group_offsets import OFFSET_FETCH
 from odradek.protocol.batch import read_header
@@ -236,3 +236,25 @@ async def test_an_offset_in_an_open_transaction_holds_up_no_partition_that_comes
                     found.setdefault(record.partition, record.offset)
                 group.disconnect()  # the long poll of the other one
         assert found[OTHER.partition] == 5
+
+
+async def test_a_partition_without_stored_offset_is_no_error_of_an_offset_that_is_unstable(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    group = FakeGroup(nursery)
+    group.committed, group.unstable = {OTHER: 5}, {OTHER}
+    group.read = lambda wanted: part(wanted.partition, data(wanted.fetch_offset, b"a"))
+    async with Consumer(
+        ADDRESS, connect=group.connect, group_id="g", auto_offset_reset="error"
+    ) as consumer:
+        consumer.assign([PLACE, OTHER])
+        with pytest.raises(OffsetOutOfRange, match="no stored offset for t-0;"):
+            await consumer.poll()
+        consumer.seek(PLACE, 0)
+        assert {record.partition for record in await consumer.poll()} == {PLACE.partition}
+        consumer.pause(PLACE)
+        group.unstable.clear()
+        with trio.fail_after(10):
+            while not (records := await consumer.poll(1_000)):
+                pass
+        assert records[0][1:3] == (OTHER.partition, 5)
