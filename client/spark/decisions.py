@@ -275,10 +275,11 @@ def _records(batch: FetchedBatch) -> Iterator[Record]:
 
 
 def _stored_decision(scope: Scope, stored: OffsetAndMetadata | None) -> Decision:
+    unknown = Decision(scope=scope, batch_id=UNDECIDED, offset=-1)
     if stored is None or stored.offset < 0:
-        return Decision(scope=scope, batch_id=UNDECIDED, offset=-1)
+        return unknown
     try:
         offset = int(json.loads(stored.metadata)["offset"])
     except (ValueError, KeyError, TypeError):
-        offset = -1  # the group's offset was set by hand, so the records decide
+        return unknown  # the group's offset was set by hand, so the records decide
     return Decision(scope=scope, batch_id=stored.offset, offset=offset)

@@ -12,7 +12,7 @@ from odradek.client.errors import TimedOut
 from odradek.client.spark import decisions as decisions_module
 from odradek.client.spark.batch_encoder import RecordColumns, encode
 from odradek.client.spark.commit import BatchCommit, StaleDriver
-from odradek.client.spark.decisions import Decision
+from odradek.client.spark.decisions import UNDECIDED, Decision
 from odradek.client.spark.errors import CommitRefused
 from odradek.client.spark.members import transactional_id
 from odradek.client.spark.messages import TaskMessage, TopicBatch
@@ -320,6 +320,19 @@ def test_the_record_decides_where_the_groups_offset_was_set_back(
     assert newest_of(again) == 2
     assert not commit(again, 2, batches_of(topic, b"again"))
     assert len(read_topic(topic)) == 3
+
+
+@pytest.mark.parametrize("batch_id", [1, 9])
+def test_the_record_decides_where_the_groups_offset_was_set_forward(
+    options: WriteOptions, topic: str, read_topic: ReadTopic, batch_id: int
+) -> None:
+    commit(BatchCommit(options, "query"), 0, batches_of(topic, b"zero"))
+    again = BatchCommit(options, "query")
+    store_offset(options, again, OffsetAndMetadata(batch_id))
+    assert newest_of(again) == 0
+    assert again.decisions.hint(is_driver=False).batch_id == UNDECIDED
+    assert commit(again, 1, batches_of(topic, b"one"))
+    assert [record.value for record in read_topic(topic)] == [b"zero", b"one"]
 
 
 def test_the_record_decides_where_the_groups_offset_is_forgotten(
