@@ -65,6 +65,25 @@ def test_a_topic_that_was_made_anew_with_as_many_records_is_noticed(
     reader.stop()
 
 
+def test_a_topic_that_was_made_anew_before_the_first_batch_is_read_once(
+    bootstrap: str, create_topic: CreateTopic, producer: Producer
+) -> None:
+    topic = create_topic()
+    send(producer, topic, *OLD)
+    reader = stream_reader(bootstrap, subscribe=topic, failOnDataLoss="false")
+    start = reader.initialOffset()
+    make_anew(bootstrap, topic)
+    found: list[str] = []
+    with Producer(bootstrap) as after:
+        for values in (NEW[:3], NEW[3:]):  # the first batch ends at the offset of the query's start
+            send(after, topic, *values)
+            end = reader.latestOffset(start, ReadAllAvailable())
+            found += [row["value"].decode() for row in rows(reader, reader.partitions(start, end))]
+            start = end
+    assert found == list(NEW)
+    reader.stop()
+
+
 def planned(reader: StreamReader) -> tuple[JsonOffsets, JsonOffsets]:
     start = reader.initialOffset()
     return start, reader.latestOffset(start, ReadAllAvailable())
