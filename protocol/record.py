@@ -45,7 +45,7 @@ from odradek.protocol.varint import (
 )
 
 Header = tuple[str, bytes | None]
-"""A header's key and value."""
+"""A header's key and value. What of a key that was read is not UTF-8 is U+FFFD in it."""
 
 RECORD_MIN_BYTES: Final = 7
 """A byte each for length, attributes, two deltas, two lengths and the number of headers."""
@@ -330,7 +330,7 @@ class RecordReader:
             records, self._position = _decode_records(header, data, self._position, count)
             if count == self.left and self._position != len(data):
                 why = f"{len(data) - self._position} bytes follow the last record"
-        except (IndexError, UnicodeDecodeError) as error:
+        except IndexError as error:
             why = f"a record is malformed: {error}"
         except KafkaError:
             self.close()
@@ -447,13 +447,14 @@ def _decode_headers(data: Decompressed, position: int) -> tuple[tuple[Header, ..
     headers: list[Header] = []
     for _ in range(count):
         key_bytes, position = decode_varint(data, position)
-        key = _slice(data, position, key_bytes)
+        # Brokers do not check it, and clients whose strings are bytes write any. Java replaces.
+        key = _slice(data, position, key_bytes).decode(errors="replace")
         position += key_bytes
         value_bytes, position = decode_varint(data, position)
         if value_bytes == -1:
-            headers.append((key.decode(), None))
+            headers.append((key, None))
         else:
-            headers.append((key.decode(), _slice(data, position, value_bytes)))
+            headers.append((key, _slice(data, position, value_bytes)))
             position += value_bytes
     return tuple(headers), position
 
