@@ -1,8 +1,9 @@
 """The messages that the members of a consumer group exchange through their coordinator.
 
-The coordinator passes them on and does not read them. Each is an int16 version followed by the
-message, never in the flexible form. Members of other clients read them, and write them: Java's,
-librdkafka's, kafka-python's.
+The coordinator passes them on. It reads those of classic members of a consumer group, and allows as
+many items in each as in a request. Each is an int16 version followed by the message, never in the
+flexible form. Members of other clients read them, and write them: Java's, librdkafka's,
+kafka-python's.
 
 Subscription, versions 0-3: what a member of the group wants. It is the metadata of JoinGroup.
 
@@ -15,6 +16,7 @@ A newer version is read as the newest one known here, as Java does: fields are o
 """
 
 import struct
+import sys
 from collections.abc import Generator
 from typing import Final, TypeVar
 
@@ -91,14 +93,24 @@ def encode_plain(value: object, version: int) -> bytes:
     return b"".join(wire.build(value, version, False).finish())
 
 
-def decode_subscription(data: Buffer) -> ConsumerProtocolSubscription:
-    """Decode the metadata of a member. Raises `ProtocolError`."""
-    return _decode(ConsumerProtocolSubscription, data)
+def decode_subscription(
+    data: Buffer, *, items_max: int = sys.maxsize
+) -> ConsumerProtocolSubscription:
+    """Decode the metadata of a member.
+
+    Raises `ProtocolError`, also for more than `items_max` topics and partitions.
+    """
+    return _decode(ConsumerProtocolSubscription, data, items_max)
 
 
-def decode_assignment(data: Buffer) -> ConsumerProtocolAssignment:
-    """Decode a member's assignment; no bytes at all mean no partitions. Raises `ProtocolError`."""
-    return _decode(ConsumerProtocolAssignment, data) if data else ConsumerProtocolAssignment()
+def decode_assignment(data: Buffer, *, items_max: int = sys.maxsize) -> ConsumerProtocolAssignment:
+    """Decode a member's assignment; no bytes at all mean no partitions.
+
+    Raises `ProtocolError`, also for more than `items_max` topics and partitions.
+    """
+    if not data:
+        return ConsumerProtocolAssignment()
+    return _decode(ConsumerProtocolAssignment, data, items_max)
 
 
 def decode_plain(kind: type[Value], version: int, data: Buffer) -> Value:
@@ -106,8 +118,8 @@ def decode_plain(kind: type[Value], version: int, data: Buffer) -> Value:
     return wire.parse(kind, version, False, wire.Cursor(data))
 
 
-def _decode(kind: type[Value], data: Buffer) -> Value:
-    cursor = wire.Cursor(data)
+def _decode(kind: type[Value], data: Buffer, items_max: int) -> Value:
+    cursor = wire.Cursor(data, items_max=items_max)
     version = int(_VERSION.unpack(cursor.view(_VERSION.size))[0])
     if version < 0:
         raise ProtocolError(f"{kind.__name__} has no version {version}")

@@ -19,12 +19,15 @@ from odradek.protocol.consumer_protocol import (
     encode_versioned,
 )
 from odradek.protocol.errors import ProtocolError
+from odradek.protocol.wire import TooManyItemsError
 from tests.protocol.published import differences, load_published
 
 OWNED = (ConsumerTopicPartitions(topic="a", partitions=(0, 2)),)
 FULL = ConsumerProtocolSubscription(
     topics=("a", "b"), user_data=b"\0\0\0\7", owned_partitions=OWNED, generation_id=7, rack_id="r"
 )
+
+ASSIGNED = ConsumerProtocolAssignment(assigned_partitions=OWNED, user_data=b"")
 
 
 @pytest.mark.parametrize("cls", [ConsumerProtocolSubscription, ConsumerProtocolAssignment])
@@ -53,9 +56,8 @@ def test_a_subscription_is_what_kafka_python_writes(version: int) -> None:
 
 def test_an_assignment_is_what_kafka_python_writes() -> None:
     theirs = TheirAssignment(3, [("a", [0, 2])], b"").encode()
-    ours = ConsumerProtocolAssignment(assigned_partitions=OWNED, user_data=b"")
-    assert encode_versioned(ours) == theirs
-    assert decode_assignment(theirs) == ours
+    assert encode_versioned(ASSIGNED) == theirs
+    assert decode_assignment(theirs) == ASSIGNED
 
 
 def test_a_newer_version_is_read_as_far_as_it_is_known() -> None:
@@ -71,3 +73,13 @@ def test_no_bytes_are_an_assignment_without_partitions() -> None:
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_subscription(data)
+
+
+def test_the_items_of_a_member_are_bounded() -> None:
+    subscription, assignment = encode_versioned(FULL), encode_versioned(ASSIGNED)
+    assert decode_subscription(subscription, items_max=5) == FULL  # 2 topics, 1 owned, 2 partitions
+    assert decode_assignment(assignment, items_max=3) == ASSIGNED
+    with pytest.raises(TooManyItemsError, match="more than 4 items"):
+        decode_subscription(subscription, items_max=4)
+    with pytest.raises(TooManyItemsError, match="more than 2 items"):
+        decode_assignment(assignment, items_max=2)

@@ -31,6 +31,7 @@ from odradek.broker.group.consumer.heartbeat import Beat, check_holder
 from odradek.broker.group.consumer.reconcile import OwnerOf
 from odradek.broker.group.member_requests import Claim, Joining
 from odradek.broker.group.state import GroupState
+from odradek.protocol.connection import REQUEST_ITEMS_MAX
 from odradek.protocol.consumer_protocol import (
     CONSUMER_PROTOCOL_TYPE,
     VERSION_MAX,
@@ -88,8 +89,9 @@ def _from_classic(
 ) -> Work[ConsumerMember]:
     """Return the member. `known`: the subscriptions of other members, which it shares."""
     try:
-        subscription = decode_subscription(member.metadata(protocol))
-        assignment = decode_assignment(member.assignment)
+        metadata = member.metadata(protocol)
+        subscription = decode_subscription(metadata, items_max=REQUEST_ITEMS_MAX)
+        assignment = decode_assignment(member.assignment, items_max=REQUEST_ITEMS_MAX)
     except ProtocolError:
         raise cannot_upgrade(group, "the embedded consumer protocol is malformed") from None
     if assignment.user_data:
@@ -214,7 +216,8 @@ def _assignment(owned: Partitions | Epochs, metadata: bytes, shapes: TopicShapes
 def beat_of(joining: Joining, member_id: str, shapes: TopicShapes) -> Beat:
     """Return the heartbeat that a JoinGroup stands for. Raises KafkaError(UNKNOWN_SERVER_ERROR)."""
     try:
-        subscription = decode_subscription(joining.protocols[0].metadata)
+        metadata = joining.protocols[0].metadata
+        subscription = decode_subscription(metadata, items_max=REQUEST_ITEMS_MAX)
     except ProtocolError:
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -12,6 +12,7 @@ from odradek.broker.group.consumer.migration import beat_of
 from odradek.broker.group.consumer.state import ConsumerState
 from odradek.broker.group.member_requests import Claim, MemberIdRequiredError, UnnamedRefusalError
 from odradek.broker.group.state import GroupState
+from odradek.protocol.connection import REQUEST_ITEMS_MAX
 from odradek.protocol.consumer_protocol import (
     ConsumerProtocolSubscription,
     ConsumerTopicPartitions,
@@ -289,6 +290,18 @@ async def test_classic_members_need_a_protocol_in_common(world: World) -> None:
     with pytest.raises(KafkaError) as malformed:
         await worker.join()
     assert malformed.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+async def test_a_classic_member_of_more_topics_than_a_request_may_have_is_refused(
+    world: World,
+) -> None:
+    wanted = ConsumerProtocolSubscription(topics=("",) * (REQUEST_ITEMS_MAX + 1))
+    joining = replace(
+        classic(world).joining(), protocols=(MemberProtocol("range", encode_versioned(wanted)),)
+    )
+    with pytest.raises(KafkaError) as refused:
+        beat_of(joining, "m", world.shapes)
+    assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_the_id_that_a_classic_member_chooses_is_bounded(world: World) -> None:
