@@ -124,6 +124,7 @@ class Fetcher:
             stored = await self._commits.fetch_stored(
                 fresh, require_stable=self._is_committed_only, unstable=unstable
             )
+            await self._validation.look_for_leaders(stored)
         for partition in lost:
             # The program may have sought meanwhile: its position wins.
             if not partition.is_placed and partition.name in stored and partition.reset_to is None:
@@ -248,9 +249,8 @@ class Fetcher:
             if not all(partition.is_placed for partition in lost):
                 await trio.sleep(self._backoff.next_seconds())
         except OdradekError as error:
-            self._fail_all(
-                [each for each in lost if not each.is_placed and each.name not in unstable], error
-            )
+            asked = [each for each in lost if each.name not in unstable]
+            self._fail_all([each for each in asked if not each.is_placed], error)
         finally:
             self._resolving.difference_update(lost)
             self._wake.set()

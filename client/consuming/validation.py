@@ -11,9 +11,14 @@ What was fetched of the former leader is returned first, because the program may
 
 A position without an epoch is not compared: one that the program has sought, or that was stored
 without it. Brokers before Kafka 2.3 let only other brokers ask.
+
+A stored offset may also have a later epoch than the leader that the client knows. That leader may
+not know yet that it has a successor, and answer that the offset is out of its range. So the leaders
+are looked up again before such an offset is used.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 import trio
@@ -24,7 +29,7 @@ from odradek.client.cluster.metadata import LEADER_MOVED
 from odradek.client.config import ConsumerConfig
 from odradek.client.consuming.assigned import AssignedPartition
 from odradek.client.errors import OdradekError, OffsetOutOfRange, Refused, code_of
-from odradek.client.types import EARLIEST, LATEST, TopicPartition, by_topic
+from odradek.client.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition, by_topic
 from odradek.protocol.apis.offsets import (
     OFFSET_FOR_LEADER_EPOCH,
     EpochEndOffset,
@@ -54,6 +59,23 @@ class Validation:
         self._config = config
         self._backoff = backoff
         self._fail = fail
+
+    async def look_for_leaders(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Look up the leaders of partitions that have had a later one than the one that is known.
+
+        It is done once: a program may have stored an epoch that no leader has had. Raises
+        `TimedOut`, `Refused`.
+        """
+        metadata = self._cluster.metadata
+        topics = {
+            name.topic
+            for name, each in stored.items()
+            if each.leader_epoch > metadata.leader_epoch(*name) >= 0
+        }
+        if topics:
+            metadata.forget_age()  # another broker is asked, if possible
+            attempt = partial(self._cluster.refresh, topics)
+            await self._cluster.retrying("looking for the leaders of stored offsets", attempt)
 
     async def validate(
         self, node_id: int, readers: list[AssignedPartition]

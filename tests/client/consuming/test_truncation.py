@@ -173,6 +173,35 @@ async def test_a_consumer_that_starts_again_notices_what_was_truncated_meanwhile
         assert (await read(consumer, 7))[0] == b"3 in 1"
 
 
+async def test_a_former_leader_is_not_asked_for_an_offset_of_a_later_one(
+    autojump_clock: MockClock, broker: Elected
+) -> None:
+    """It did not have the offset yet, which was out of range for it. All was read again."""
+    async with reading(broker) as consumer:
+        await read(consumer, 5)
+        broker.leader_epoch += 1
+        broker.append(5)
+        broker.committed, broker.committed_epochs = {PLACE: 7}, {PLACE: 1}
+
+        def read_former(wanted: FetchPartition) -> PartitionData | None:
+            if wanted.current_leader_epoch == 0 and wanted.fetch_offset > 5:
+                return part(wanted.partition, b"", ErrorCode.OFFSET_OUT_OF_RANGE)
+            return broker._read_log(wanted)
+
+        broker.read = read_former
+        consumer.seek_to_committed(PLACE)
+        assert await read(consumer, 3) == [b"7 in 1", b"8 in 1", b"9 in 1"]
+    assert broker.questions() == []
+
+
+async def test_a_stored_epoch_that_no_leader_has_had_does_not_stop_reading(
+    autojump_clock: MockClock, broker: Elected
+) -> None:
+    broker.committed, broker.committed_epochs = {PLACE: 3}, {PLACE: 1_000}
+    async with reading(broker) as consumer:
+        assert await read(consumer, 2) == [b"3 in 0", b"4 in 0"]
+
+
 async def test_a_new_leader_with_all_records_is_asked_once(
     autojump_clock: MockClock, broker: Elected
 ) -> None:
