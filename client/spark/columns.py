@@ -18,11 +18,14 @@ from pyspark.sql.types import (
 
 from odradek.client.spark.batch_decoder import HEADER_TYPE, DecodedRecords
 from odradek.client.spark.offsets import OffsetRange
+from odradek.client.spark.varints import Int64s
 
 HEADERS: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
 US_PER_MS: Final = 1000
+TIME_MAX_MS: Final = ((1 << 63) - 1) // US_PER_MS
+"""The latest time that Spark's microseconds can hold, in milliseconds since 1970."""
 
 
 class ColumnError(ValueError):
@@ -79,12 +82,22 @@ def to_arrow(records: DecodedRecords, source: OffsetRange, schema: Any) -> Any:
         pa.repeat(pa.scalar(source.topic, pa.string()), count),
         pa.array(np.full(count, source.partition, dtype=np.int32)),
         pa.array(records.offsets),
-        pa.array(records.timestamps_ms * US_PER_MS).cast(schema.field("timestamp").type),
+        _timestamps(records.timestamps_ms, schema.field("timestamp").type),
         pa.array(records.timestamp_types.astype(np.int32)),
     ]
     if records.headers is not None:
         columns.append(records.headers)
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _timestamps(times_ms: Int64s, as_type: Any) -> Any:
+    """Return times for Spark. One that its microseconds cannot hold is null.
+
+    A producer may have written nanoseconds. Multiplied, they would become any other time.
+    """
+    is_too_far = (times_ms > TIME_MAX_MS) | (times_ms < -TIME_MAX_MS)
+    times_us = np.where(is_too_far, 0, times_ms) * US_PER_MS
+    return pa.array(times_us, mask=is_too_far if is_too_far.any() else None).cast(as_type)
 
 
 TEXT_OR_BYTES: Final = (StringType, BinaryType)

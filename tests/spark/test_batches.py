@@ -19,6 +19,8 @@ from odradek.client.spark.batch_encoder import (
     encode,
     encode_headers,
 )
+from odradek.client.spark.columns import arrow_schema, to_arrow
+from odradek.client.spark.offsets import OffsetRange
 from odradek.client.spark.varints import Varints
 from odradek.protocol.batch import HEADER_BYTES, Codec, crc_is_good, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError
@@ -162,6 +164,21 @@ def test_a_batch_with_log_append_time_has_one_time_for_all() -> None:
     decoded = decode_all([bytes(batch)])
     assert decoded.timestamps_ms.tolist() == [5555] * 3
     assert decoded.timestamp_types.tolist() == [1] * 3
+
+
+def test_a_time_that_spark_cannot_hold_is_null_and_no_other_time() -> None:
+    limit_ms = (2**63 - 1) // 1000
+    nanoseconds = 1_700_000_000_000_000_000  # as a producer writes them that mistakes the unit
+    values = []
+    for time_ms in (0, -1, limit_ms, -limit_ms, limit_ms + 1, nanoseconds, -(2**63)):
+        columns = RecordColumns(value=pa.array([b"v"]))
+        [batch] = encode(columns, timestamp_ms=time_ms, batch_max_bytes=1 << 20)
+        place = OffsetRange(topic="t", partition=0, start=0, end=1)
+        schema = arrow_schema(include_headers=False)
+        decoded = decode_all([batch.data], with_headers=False)
+        column = to_arrow(decoded, place, schema).column("timestamp")
+        values += column.cast(pa.int64()).to_pylist()
+    assert values == [0, -1000, limit_ms * 1000, -limit_ms * 1000, None, None, None]
 
 
 def test_a_header_key_that_is_not_text_is_read_with_replacements() -> None:
