@@ -51,6 +51,10 @@ def offsets_behind_latest(progress: Mapping[str, Any] | None) -> list[OffsetsBeh
 
 
 def _offsets(reported: Any) -> Offsets:
-    offsets = json.loads(reported) if isinstance(reported, str) else reported
-    is_ours = isinstance(offsets, dict) and all(isinstance(v, dict) for v in offsets.values())
-    return from_json(offsets) if is_ours else {}
+    """Return reported offsets; none if another kind of source has reported them."""
+    try:
+        as_json = json.loads(reported) if isinstance(reported, str) else reported
+        offsets = from_json(as_json)
+    except (ValueError, AttributeError):
+        return {}
+    return offsets if all(isinstance(offset, int) for offset in offsets.values()) else {}

@@ -31,7 +31,14 @@ def test_a_partition_that_was_deleted_or_is_new_does_not_count() -> None:
     assert behind["minOffsetsBehindLatest"] == behind["maxOffsetsBehindLatest"] == 3
 
 
-@pytest.mark.parametrize("latest", [None, "null", "17", {}, '{"x": 3}'])
+@pytest.mark.parametrize(
+    "latest",
+    [
+        *(None, "null", "17", {}, '{"x": 3}', "no JSON"),
+        {"shard-0": {"iteratorType": "AFTER_SEQUENCE_NUMBER", "iteratorPosition": "7"}},
+        {"shards": {"0": "7"}},
+    ],
+)
 def test_a_source_without_such_offsets_is_left_out(latest: Any) -> None:
     ours = ({"a": {"0": 1}}, {"a": {"0": 2}})
     assert len(offsets_behind_latest(progress_of((latest, latest), ours))) == 1
