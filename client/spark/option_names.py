@@ -31,7 +31,7 @@ READ_WITHOUT_EFFECT: Final = (
 )
 """Options of the connector's reader that are accepted and have no effect: no consumer group takes
 part, records are not handed out one by one, and what fails is retried until
-`kafka.request.timeout.ms` is over."""
+`kafka.default.api.timeout.ms` is over."""
 WRITE_WITHOUT_EFFECT: Final = (
     "kafka.linger.ms",
     "kafka.retries",
