@@ -83,6 +83,14 @@ class RecordTooLarge(ValueError):
         self.index = index
 
 
+class HeaderWithoutKey(ValueError):
+    """A header has no key, which Kafka refuses. `index` is the place of its record."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__("a header has no key")
+        self.index = index
+
+
 def encode(
     columns: RecordColumns,
     *,
@@ -145,18 +153,19 @@ def encode_batch(columns: RecordColumns, timestamp_ms: int, codec: Codec) -> Enc
 def encode_headers(headers: Any) -> Any:
     """Encode Spark's `array<struct<key string, value binary>>` as a `pa.BinaryArray` of sections.
 
-    A null row has no headers. Raises `ValueError` for a header without a key, which Kafka refuses.
+    A null row has no headers. Raises `HeaderWithoutKey`.
     """
     counts = sizes_of(pc.list_value_length(headers), null=0)
+    boundaries = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=boundaries[1:])
     entries = headers.flatten()
     keys, values = entries.field("key").cast(pa.binary()), entries.field("value")
     values = values.cast(pa.binary())
     if entries.null_count or keys.null_count:
-        raise ValueError("a header has no key: give every header a key, or leave the header out")
+        first = int(pc.index(pc.or_(entries.is_null(), keys.is_null()), True).as_py())
+        raise HeaderWithoutKey(int(np.searchsorted(boundaries, first, side="right")) - 1)
     key_sizes, value_sizes = binary_sizes(keys), binary_sizes(values)
     pairs = _join(_varint_column(key_sizes), keys, _varint_column(value_sizes), values)
-    boundaries = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=boundaries[1:])
     sections = pa.ListArray.from_arrays(pa.array(varints.int32_offsets(boundaries)), pairs)
     return _join(_varint_column(counts), pc.binary_join(sections, b""))
 

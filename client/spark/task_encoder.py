@@ -5,6 +5,7 @@ partitions would make small batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from odradek.client.config import MIB, system_wall_ms
 from odradek.client.spark.batch_encoder import (
+    HeaderWithoutKey,
     RecordColumns,
     RecordTooLarge,
     binary_sizes,
@@ -79,14 +81,24 @@ class Rows:
         self._task = task
         self._count = table.num_rows
         columns = {name: table.column(name).chunk(0) for name in table.column_names}
-        headers = columns.get("headers") if options.include_headers else None
         self._records = RecordColumns(
             key=_as_binary(columns.get("key")),
             value=_as_binary(columns["value"]),
-            headers=None if headers is None else encode_headers(headers),
         )
+        if options.include_headers and "headers" in columns:
+            headers = self._encode_headers(columns["headers"])
+            self._records = replace(self._records, headers=headers)
         self._partitions = columns.get("partition")
         self._topic_of_row, self.topics = self._find_topics(columns.get("topic"))
+
+    def _encode_headers(self, column: Any) -> Any:
+        try:
+            return encode_headers(column)
+        except HeaderWithoutKey as error:
+            raise WrongRow(
+                f"{self._place(error.index)} has a header without a key: give every header a key, "
+                "or leave that header out."
+            ) from None
 
     def _find_topics(self, column: Any) -> tuple[Int64s, list[str]]:
         """Return the topic of each row as an index, and the list of the topics."""

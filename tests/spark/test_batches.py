@@ -14,6 +14,7 @@ from odradek.client.spark import batch_decoder, partitioner, varints
 from odradek.client.spark.batch_decoder import DecodedRecords, decode, records_section
 from odradek.client.spark.batch_encoder import (
     EncodedBatch,
+    HeaderWithoutKey,
     RecordColumns,
     RecordTooLarge,
     encode,
@@ -190,10 +191,13 @@ def test_a_header_key_that_is_not_text_is_read_with_replacements() -> None:
     assert decode_all([bytes(damaged)]).headers.to_pylist() == [[{"key": "a�", "value": b"x"}]]
 
 
-def test_a_header_without_a_key_is_refused() -> None:
-    headers = pa.array([[{"key": None, "value": b"x"}]], HEADERS_TYPE)
-    with pytest.raises(ValueError, match="a header has no key"):
+@pytest.mark.parametrize("wrong", [{"key": None, "value": b"x"}, None])
+def test_a_header_without_a_key_is_refused_by_its_row(wrong: dict[str, Any] | None) -> None:
+    right = {"key": "a", "value": b"x"}
+    headers = pa.array([None, [right], [], [right, wrong], [wrong]], HEADERS_TYPE)
+    with pytest.raises(HeaderWithoutKey) as caught:
         encode_headers(headers)
+    assert caught.value.index == 3
 
 
 def test_a_record_larger_than_a_batch_is_refused() -> None:

@@ -14,6 +14,7 @@ from odradek.client.spark.refused_rows import WrongRow
 from odradek.client.spark.task_encoder import COLLECT_BYTES, encode_rows
 from odradek.protocol.batch import read_header
 
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 PARTITIONS = {"out": 4, "one": 1, "a": 2, "b": 3}
 
 
@@ -154,6 +155,11 @@ def test_batches_keep_within_their_size() -> None:
             r"Row 0 of task 7 \(key 'k'\) goes to partition 4 of topic out, which",
         ),
         ({"partition": pa.array([-1], pa.int32())}, "out", "goes to partition -1 of topic out"),
+        (
+            {"headers": pa.array([[{"key": None, "value": b"x"}]], HEADERS_TYPE)},
+            "out",
+            r"Row 0 of task 7 \(key 'k'\) has a header without a key: give every header a key",
+        ),
         (
             {"value": pa.array([b"x" * MIB])},
             "out",
