@@ -36,6 +36,9 @@ WHOLE_INLINE: Final = 32
 """The tasks that may return `inline.max.bytes`. Later ones may return less, so that the messages of
 any number of tasks fit into the driver: 10,000 tasks return 6.7 times as much as these 32."""
 
+FIRST_PARTITIONS: Final = 1 << 31
+"""A topic has fewer partitions. The version of an application may have 63 bits."""
+
 
 class TaskTooLarge(RuntimeError):
     """A task has more to write than may be relayed. The message states what to do."""
@@ -91,7 +94,7 @@ class TaskWriter:
                 options,
                 count_partitions=producer.partitions_for,
                 # Rows without keys begin with another partition in every task and micro-batch.
-                first_partition=attempt.partition + (attempt.batch_id or 0),
+                first_partition=(attempt.partition + (attempt.batch_id or 0)) % FIRST_PARTITIONS,
                 task=attempt.partition,
             )
             for batch in encoded:

@@ -84,6 +84,12 @@ def open_ids(options: WriteOptions, up_to: int | None = None) -> list[str]:
     return [each.transactional_id for each in found]
 
 
+def test_the_largest_version_of_an_application_is_written(options: WriteOptions) -> None:
+    for partition in range(2):
+        of = attempt(partition, batch_id=2**63 - 1)
+        assert write(options, of, rows("a")).record_count == 1
+
+
 def test_a_small_output_travels_in_the_message(
     options: WriteOptions, topic: str, read_topic: ReadTopic
 ) -> None:
