@@ -245,10 +245,15 @@ class BatchCommit:
         what = f"Batch {batch_id} of {self._write_id}"
         remark = self._remark(newest)
         if newest.batch_id > batch_id:
+            why = (
+                "a write with a higher txnVersion came before. Give this one a number above that."
+                if self._options.application is not None and self._query_id is None
+                else "another driver runs this query, or its checkpoint was set back. Stop this "
+                "one, or begin with a new checkpoint."
+            )
             raise StaleDriver(
                 f"{what} is out of date, for batch {newest.batch_id} has been committed to "
-                f"{newest.scope.target}: another driver runs this query, or its checkpoint was set "
-                f"back. Stop this one, or begin with a new checkpoint.{remark}"
+                f"{newest.scope.target}: {why}{remark}"
             )
         LOGGER.warning(
             "%s is not written to %s, for it is taken for a repetition: the decision at offset "

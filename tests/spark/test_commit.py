@@ -90,6 +90,19 @@ def test_a_driver_behind_the_decision_must_stop(
     assert [record.value for record in read_topic(topic)] == [b"seven"]
 
 
+def test_an_application_whose_version_is_lower_than_before_is_told_so(
+    options: WriteOptions, topic: str
+) -> None:
+    to_topic = replace(options, topic=topic, application=APPLICATION)
+    written(BatchCommit(to_topic, "app"), topic, 7, b"seven")
+    with pytest.raises(StaleDriver, match="a write with a higher txnVersion") as caught:
+        written(BatchCommit(to_topic, "app"), topic, 3, b"three")
+    assert "checkpoint" not in str(caught.value)
+    written(BatchCommit(to_topic, "app", "query"), topic, 8, b"eight")
+    with pytest.raises(StaleDriver, match="or begin with a new checkpoint"):
+        written(BatchCommit(to_topic, "app", "query"), topic, 3, b"three")
+
+
 def test_without_a_batch_id_every_commit_writes(
     options: WriteOptions, topic: str, read_topic: ReadTopic
 ) -> None:
