@@ -74,6 +74,8 @@ def parse_offsets(text: str, *, allowed: tuple[int, ...]) -> Offsets:
                     f'"{partition}": {json.dumps(offset)} is not a partition and offset'
                 )
             if offset < 0 and offset not in allowed:
+                if not allowed:
+                    raise OffsetError(f"{offset} is no time: it is below 0")
                 names = ", ".join(f"{number} ({_WORDS[number]})" for number in allowed)
                 raise OffsetError(f"{offset} is not an offset; from 0, or {names}")
             offsets[TopicPartition(topic, int(partition))] = offset
@@ -239,7 +241,7 @@ def plan_ranges(start: Offsets, end: Offsets, *, earliest: Offsets) -> Iterator[
     for partition in sorted(end):
         begin, until = start.get(partition, 0), end[partition]
         if until < begin:
-            yield f"{partition} ends at offset {until} and was read up to {begin} before"
+            yield f"{partition} ends at offset {until}, and this read begins at {begin}"
             continue
         available = earliest.get(partition)
         if available is None:

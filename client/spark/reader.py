@@ -342,7 +342,7 @@ def _is_gone(
     if end < wanted.end:
         if options.fail_on_data_loss or end <= position:
             note_losses(
-                options, [f"{partition} ends at offset {end} and had {wanted.end} offsets before"]
+                options, [f"{partition} ends at offset {end}, and this read ends at {wanted.end}"]
             )
         return bool(end <= position)
     if waited_ms >= options.poll_timeout_ms:

@@ -120,7 +120,7 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
     ("start", "end", "earliest", "ranges", "loss"),
     [
         ({A0: 3, A1: 2}, {A0: 9}, {A0: 0}, [read(3, 9)], "a-1 is gone, .* after offset 2"),
-        ({A0: 3}, {A0: 2}, {A0: 0}, [], "a-0 ends at offset 2 and was read up to 3 before"),
+        ({A0: 3}, {A0: 2}, {A0: 0}, [], "a-0 ends at offset 2, and this read begins at 3"),
         ({A0: 3}, {A0: 9}, {A0: 5}, [read(5, 9)], "begins at offset 5: 3 to 4 are gone"),
         ({A0: 3}, {A0: 9}, {A0: 20}, [], "a-0 begins at offset 20: 3 to 8 are gone"),
         ({A0: 3}, {A0: 9}, {}, [], "a-0 is gone, and with it offsets 3 to 8"),

@@ -130,7 +130,10 @@ def test_a_write_takes_the_producers_settings() -> None:
         ({"maxOffsetPerTriggers": "5"}, "maxOffsetPerTriggers is not .* maxOffsetsPerTrigger"),
         ({"zzz": "1"}, "The option zzz is not served here: leave it out."),
         ({"startingTimestamp": "noon"}, "startingTimestamp is a whole number from 0 to"),
-        ({"endingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "is times in JSON, in milliseconds since"),
+        (
+            {"endingOffsetsByTimestamp": '{"a":{"0":-1}}'},
+            r"JSON, in milliseconds since .*\(-1 is no time: it is below 0\)",
+        ),
         ({"startingOffsetsByTimestampStrategy": "none"}, "Strategy is error or latest, not 'none'"),
         ({"minPartitions": "0"}, "minPartitions is a whole number above 0"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a number with a unit, as in 15m, 30s"),
