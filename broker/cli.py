@@ -9,13 +9,14 @@ import io
 import os
 import signal
 import sys
-from typing import Final
+from typing import Any, Final, TextIO
 
 import click
 
 from odradek import __version__
 
 INTERRUPTED: Final = 130
+OUTPUT: Final = "standard output"
 UNKNOWN: Final = "No such command "
 """How click's error for a command that does not exist begins."""
 NEAR: Final = 0.6
@@ -43,12 +44,24 @@ ELSEWHERE: Final = {
     "storage": ("odradek.broker.inspect.storage_command", "storage"),
     "completion": ("odradek.broker.commands.completion", "completion"),
 }
+SERVICES: Final = frozenset({"serve", "web"})
+"""What they print is for a person beside them: they also run without a standard output."""
 # group of another package -> the module that has one more command of it, and its name there
 JOINED: Final = {"cluster": ("odradek.broker.commands.adopt", "adopt_command")}
 
 
 class Commands(click.Group):
     """A group whose commands are imported when they are named."""
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        sys.stdout = _named_output(sys.stdout)
+        try:
+            return super().main(*args, **options)
+        except OSError as error:
+            if error.filename != OUTPUT:
+                raise
+            click.echo(f"Error: {error.filename}: {error.strerror}.", err=True)
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -117,9 +130,10 @@ def _commit() -> str:
     is_eager=True,
     help="Show the version and exit.",
 )
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """A small broker that speaks the Kafka protocol, with exactly-once at its heart."""
-    if sys.stdout is None:  # it was closed (>&-)
+    if sys.__stdout__ is None and context.invoked_subcommand in SERVICES:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     # A transactional id may hold any text; what the terminal cannot show is printed escaped.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -142,3 +156,45 @@ def _with_the_nearest(error: click.UsageError) -> click.UsageError:
     if not near:
         return error
     return click.UsageError(f"{error.message} Did you mean '{near[0]}'?", error.ctx)
+
+
+class _RawOutput(io.FileIO):
+    """Standard output whose errors name it: a full disk behind it is not that of a data directory.
+
+    It raises one error only. Python flushes the rest at its end, and would fail a second time."""
+
+    has_failed = False
+
+    def write(self, data: Any) -> int:
+        if self.has_failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.has_failed = True
+            error.filename = OUTPUT
+            raise
+
+
+def _named_output(output: TextIO | None) -> TextIO:
+    """Return standard output with a name in its errors.
+
+    `output` is None if it was closed: each write fails then. What is no file stays as it is.
+    """
+    if output is None:
+        return _opened(os.open(os.devnull, os.O_RDONLY), "utf-8", is_unbuffered=False)
+    if output is not sys.__stdout__ or not isinstance(output, io.TextIOWrapper):
+        return output
+    output.flush()
+    return _opened(output.fileno(), output.encoding, is_unbuffered=output.write_through)
+
+
+def _opened(fd: int, encoding: str, *, is_unbuffered: bool) -> TextIO:
+    raw = _RawOutput(fd, "w", closefd=False)
+    raw.name = OUTPUT
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=encoding,
+        line_buffering=raw.isatty(),
+        write_through=is_unbuffered,
+    )

@@ -15,6 +15,8 @@ def errors_of(directory: str) -> Iterator[None]:
     """Turn an error of the system into a sentence."""
     try:
         yield
+    except BrokenPipeError:  # `| head`: click ends quietly
+        raise
     except OSError as error:
         where = error.filename or directory
         raise click.ClickException(f"{where}: {error.strerror or error}.") from None

@@ -85,6 +85,8 @@ def repair_logs(
             found += [_lost_facts(data_dir, name, anew) for name, anew in lost.items()]
             if partitions:
                 found += trio.run(_repair_all, data_dir, partitions, choice, dry_run, tear)
+    except BrokenPipeError:  # `| head`: click ends quietly
+        raise
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror}.") from None
     if as_json:

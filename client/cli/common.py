@@ -136,8 +136,11 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
 
 def _said(error: Exception) -> str:
     """Return the words of an error. A command has no file open that an OSError would not name."""
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
-        return f"standard input or output failed: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is None:
+            return f"standard input or output failed: {error.strerror}"
+        if error.filename == getattr(sys.stdout, "name", None):
+            return f"{error.filename}: {error.strerror}"
     return str(error)
 
 

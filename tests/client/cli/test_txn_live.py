@@ -237,5 +237,5 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(odradek_address: str) 
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (
         1,
-        "Error: Standard input or output failed: No space left on device.\n",
+        "Error: Standard output: No space left on device.\n",
     )
