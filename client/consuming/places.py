@@ -133,13 +133,10 @@ class Places(Generic[Key, Value]):
     @bounded("looking for where to begin")
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset that is read next. Raises `OffsetOutOfRange`, `TimedOut`, `Refused`."""
-        assigned = self._get(partition)
-        if not assigned.is_placed:
-            await self._fetcher.resolve([assigned], set())
-        else:
-            await trio.lowlevel.checkpoint()
-        position = assigned.position
-        assert position is not None, assigned.name
+        await trio.lowlevel.checkpoint()
+        # It may go to another member meanwhile, which is an error, or be moved by another task.
+        while (position := self._get(partition).position) is None:
+            await self._fetcher.resolve([self._get(partition)], set())
         return position
 
     def positions(self) -> dict[TopicPartition, int]:

@@ -258,3 +258,21 @@ async def test_a_partition_without_stored_offset_is_no_error_of_an_offset_that_i
             while not (records := await consumer.poll(1_000)):
                 pass
         assert records[0][1:3] == (OTHER.partition, 5)
+
+
+async def test_a_partition_that_goes_while_its_position_is_looked_up_is_not_assigned(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    group = FakeGroup(nursery)
+    group.unstable = {PLACE}
+    async with Consumer(ADDRESS, connect=group.connect, group_id="g") as consumer:
+        consumer.assign([PLACE])
+
+        async def unassign() -> None:
+            await trio.sleep(1)
+            consumer.assign([])
+            group.unstable.clear()
+
+        nursery.start_soon(unassign)
+        with pytest.raises(Refused, match="t-0 is not assigned"):
+            await consumer.position(PLACE)
