@@ -40,8 +40,8 @@ DOORS = {
 LEVELS = {
     "protocol": (
         {
-            *("errors", "function_text", "jaas", "keystores", "properties", "quantities", "schema"),
-            *("text", "__init__"),
+            *("errors", "function_text", "http_server_end", "jaas", "keystores", "properties"),
+            *("quantities", "schema", "text", "__init__"),
         },
         {"batch", "log_formats", "scram", "streams", "varint"},
         {"compression", "kinds"},

@@ -13,8 +13,8 @@ from typing import Final
 
 import trio
 
-from odradek.broker.metrics.http_server import JSON, HttpAnswer
 from odradek.broker.metrics.inside import Inside, offline
+from odradek.protocol.http_server_end import JSON, HttpAnswer
 
 LATE_SECONDS: Final = 5.0
 """The loop is stuck when it has not turned for this time."""

@@ -16,7 +16,6 @@ from prometheus_client.exposition import choose_encoder
 from odradek.broker.environment.env import Offload
 from odradek.broker.environment.turns import Turns
 from odradek.broker.metrics.families import Families
-from odradek.broker.metrics.http_server import HttpAnswer
 from odradek.broker.metrics.inside import Inside
 from odradek.broker.metrics.of_cluster import add_cluster
 from odradek.broker.metrics.of_connections import add_connections
@@ -29,6 +28,7 @@ from odradek.broker.metrics.of_security import add_security
 from odradek.broker.metrics.of_store import add_store
 from odradek.broker.metrics.of_traffic import add_traffic
 from odradek.broker.metrics.of_transactions import add_transactions
+from odradek.protocol.http_server_end import HttpAnswer
 
 Source = Callable[[Families, Inside, Turns], Awaitable[None]]
 SOURCES: Final[Sequence[Source]] = (

@@ -1,8 +1,8 @@
 """The HTTP of the page: its files, a stream of changes, and a question about access.
 
-It is no web server: GET only, no body in a request, a few connections at a time, and files that
-were read at the start. A stream of server-sent events begins with all rows, or with those that have
-changed since the browser was connected last, and goes on until the browser closes it.
+The files were read at the start. A stream of server-sent events begins with all rows, or with those
+that have changed since the browser was connected last, and goes on until the browser closes it.
+What the page has in common with the metrics of a broker is in `protocol/http_server_end.py`.
 """
 
 import json
@@ -29,15 +29,21 @@ from odradek.client.web.guard import (
     is_of_this_machine,
     is_permitted,
 )
+from odradek.protocol.http_server_end import (
+    DRAIN_SECONDS,
+    DRAINED_PARTS,
+    JSON,
+    RECEIVED_AT_ONCE_BYTES,
+    REQUEST_SECONDS,
+    ConnectionPlaces,
+    HttpAnswer,
+    HttpServerEnd,
+)
 
 LOGGER: Final = logging.getLogger(__name__)
 
-CONNECTIONS_MAX: Final = 32
 STREAMS_MAX: Final = 24
 """So that a browser more still gets the page, and reads why it is not kept up to date."""
-HEADERS_MAX_BYTES: Final = 8 * 1024
-RECEIVED_AT_ONCE_BYTES: Final = 4 * 1024
-REQUEST_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
 """The time that a connection may be silent between two requests."""
 SEND_SECONDS: Final = 30.0
@@ -49,12 +55,8 @@ RETRY_MS: Final = 1_000
 """The time after which a browser that has lost the stream asks for it again."""
 PAUSE_SECONDS: Final = 0.2
 """The shortest time between two messages of a stream: what changes meanwhile goes together."""
-DRAIN_SECONDS: Final = 0.5
-DRAINED_PARTS: Final = 16
 WRONG_PASSWORD_SECONDS: Final = 1.0
 """The time that a wrong password takes, so that guessing is slow."""
-TEXT: Final = "text/plain; charset=utf-8"
-JSON: Final = "application/json"
 STREAM: Final = "text/event-stream"
 UNBUFFERED: Final = ("x-accel-buffering", "no")
 """Without it nginx keeps a stream back until it has some kilobytes of it."""
@@ -67,23 +69,6 @@ class PageFile(NamedTuple):
 
     body: bytes
     content_type: str
-
-
-class _Answer(NamedTuple):
-    body: bytes
-    content_type: str = TEXT
-    status: int = 200
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class _WrongRequest(Exception):
-    """The error of a request that cannot be read, or has a body."""
-
-    def __init__(self, status: int, *, is_head: bool) -> None:
-        super().__init__(status)
-        self.status = status
-        self.is_head = is_head
-        """True if an answer may have no body."""
 
 
 Question = Callable[[Mapping[str, str]], Awaitable[Mapping[str, object]]]
@@ -105,7 +90,7 @@ class PageServer:
         self._questions = questions
         self._visitors = visitors
         self._run_id = run_id
-        self._count = 0
+        self._places = ConnectionPlaces()
         self.stream_count = 0
         """The streams of events that are open now."""
         self._texts: tuple[int, dict[int, bytes]] = (0, {})
@@ -119,46 +104,52 @@ class PageServer:
     async def serve_one(self, stream: trio.abc.Stream) -> None:
         """Serve a connection until its end."""
         async with stream:
-            if self._count >= CONNECTIONS_MAX:
-                return
-            self._count += 1
-            try:
-                await self._answer_all(stream)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                LOGGER.debug("a connection was reset: %s", error)
-            except Exception:  # a bug of ours: the page goes on for the others
-                LOGGER.exception("a request could not be answered")
-            finally:
-                self._count -= 1
+            with self._places.take() as has_place:
+                if not has_place:
+                    return
+                try:
+                    await self._answer_all(stream)
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    LOGGER.debug("a connection was reset: %s", error)
+                except Exception:  # a bug of ours: the page goes on for the others
+                    LOGGER.exception("a request could not be answered")
 
     async def _answer_all(self, stream: trio.abc.Stream) -> None:
-        http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADERS_MAX_BYTES)
+        http = HttpServerEnd(HEADERS)
         patience_s = REQUEST_SECONDS
         peer = peer_of(stream)
         while True:
-            try:
-                request = await _next_request(stream, http, patience_s)
-            except _WrongRequest as wrong:
-                if http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                    refusal = _Answer(b"this is no request\n", status=wrong.status)
-                    await _send(stream, http, refusal, has_body=not wrong.is_head)
-                    await _drain(stream)
-                return
+            request = await self._wait_request(stream, http, patience_s)
             if request is None:
                 return
-            refusal_or_none = await self._refusal(request, peer)
+            if isinstance(request, HttpAnswer):
+                await _send_in_time(stream, *http.answer(request))
+                await _drain(stream)
+                return
+            refusal = await self._refusal(request, peer)
             path = request.target.partition(b"?")[0].decode("ascii", "replace")
-            if refusal_or_none is None and path == "/events" and request.method == b"GET":
+            if refusal is None and path == "/events" and request.method == b"GET":
                 await self._stream(stream, http, request)
                 return
-            answer = refusal_or_none or await self._answer(path, request)
-            await _send(stream, http, answer, has_body=request.method != b"HEAD")
-            if http.our_state is not h11.DONE:
+            answer = refusal or await self._answer(path, request)
+            await _send_in_time(stream, *http.answer(answer))
+            if not http.goes_on():
                 return
-            http.start_next_cycle()
             patience_s = IDLE_SECONDS
 
-    async def _refusal(self, request: h11.Request, peer: str) -> _Answer | None:
+    async def _wait_request(
+        self, stream: trio.abc.Stream, http: HttpServerEnd, patience_s: float
+    ) -> h11.Request | HttpAnswer | None:
+        """Return the next request, or the answer to one that is wrong; None at the end."""
+        with trio.move_on_after(patience_s) as scope, self._places.give_way(scope.cancel):
+            while http.needs_more():
+                http.receive(bytes(await stream.receive_some(RECEIVED_AT_ONCE_BYTES)))
+                # What has begun must soon be complete, whatever else arrives.
+                scope.deadline = min(scope.deadline, trio.current_time() + REQUEST_SECONDS)
+            return http.request
+        return None
+
+    async def _refusal(self, request: h11.Request, peer: str) -> HttpAnswer | None:
         """Return the answer to a request that is refused whatever it asks for; None otherwise."""
         proxy = self._visitors.proxy
         if proxy is not None:
@@ -168,50 +159,46 @@ class PageServer:
         host = _header(request, b"host")
         if not is_named(host, self._visitors.names):
             known = ", ".join(self._visitors.names)
-            return _Answer(
+            return HttpAnswer(
                 f"This page has no such name as the one that was asked for. It has {known}; "
                 "--name gives it another one.\n".encode(),
                 status=421,
             )
         site, mode = (_header(request, name) for name in (b"sec-fetch-site", b"sec-fetch-mode"))
         if is_asked_by_another_page(site, mode):
-            return _Answer(b"another page has asked for this\n", status=403)
+            return HttpAnswer(b"another page has asked for this\n", status=403)
         passwords = self._visitors.passwords
         if passwords and not is_permitted(_header(request, b"authorization"), passwords):
             if _header(request, b"authorization"):
                 await trio.sleep(WRONG_PASSWORD_SECONDS)
-            return _Answer(b"a name and a password, please\n", status=401, headers=(CHALLENGE,))
-        if request.method not in (b"GET", b"HEAD"):
-            return _Answer(b"only GET is answered here\n", status=405)
+            return HttpAnswer(b"a name and a password, please\n", status=401, headers=(CHALLENGE,))
         return None
 
-    async def _answer(self, path: str, request: h11.Request) -> _Answer:
+    async def _answer(self, path: str, request: h11.Request) -> HttpAnswer:
         file = self._files.get(path)
         if file is not None:
-            return _Answer(file.body, file.content_type)
+            return HttpAnswer(file.body, file.content_type)
         question = self._questions.get(path)
         if question is None:
-            return _Answer(b"there is nothing here\n", status=404)
+            return HttpAnswer(b"there is nothing here\n", status=404)
         query = request.target.partition(b"?")[2].decode("ascii", "replace")
         try:
             facts = await question(dict(parse_qsl(query, max_num_fields=10)))
         except ValueError as error:
-            return _Answer(json.dumps({"error": sentence(str(error))}).encode(), JSON, 400)
-        return _Answer(json.dumps(facts).encode(), JSON)
+            return HttpAnswer(json.dumps({"error": sentence(str(error))}).encode(), JSON, 400)
+        return HttpAnswer(json.dumps(facts).encode(), JSON)
 
     async def _stream(
-        self, stream: trio.abc.Stream, http: h11.Connection, request: h11.Request
+        self, stream: trio.abc.Stream, http: HttpServerEnd, request: h11.Request
     ) -> None:
         if self.stream_count >= STREAMS_MAX:
-            await _send(stream, http, _Answer(FULL, STREAM), has_body=True)
+            await _send_in_time(stream, *http.answer(HttpAnswer(FULL, STREAM)))
             return
         self.stream_count += 1
         try:
             async with ClientNursery() as nursery:
                 nursery.start_soon(_cancel_at_end, stream, nursery)
-                headers = [("content-type", STREAM), UNBUFFERED, *HEADERS]
-                response = http.send(h11.Response(status_code=200, headers=headers))
-                await _send_in_time(stream, response or b"")
+                await _send_in_time(stream, *http.head(STREAM, 200, UNBUFFERED))
                 await self._send_changes(stream, http, self._last_seen(request))
         except* trio.BrokenResourceError as group:
             LOGGER.debug("a stream of events was reset: %s", group.exceptions[0])
@@ -225,7 +212,7 @@ class PageServer:
             return 0
         return min(int(number[:15]), self._board.number)
 
-    async def _send_changes(self, stream: trio.abc.Stream, http: h11.Connection, seen: int) -> None:
+    async def _send_changes(self, stream: trio.abc.Stream, http: HttpServerEnd, seen: int) -> None:
         is_first = True
         while True:
             number = self._board.number
@@ -239,8 +226,7 @@ class PageServer:
             else:
                 parts = [b": still here\n\n"]
             is_first = False
-            chunks = [http.send_with_data_passthrough(h11.Data(data=part)) for part in parts]
-            await _send_in_time(stream, *(piece for chunk in chunks for piece in chunk or ()))
+            await _send_in_time(stream, *(piece for part in parts for piece in http.piece(part)))
             await trio.sleep(PAUSE_SECONDS)
             with trio.move_on_after(PING_SECONDS):
                 while self._board.number == seen:
@@ -262,30 +248,26 @@ class PageServer:
         return texts[seen]
 
 
-def _refusal_of_proxy(proxy: Proxy, request: h11.Request, peer: str) -> _Answer | None:
+def _refusal_of_proxy(proxy: Proxy, request: h11.Request, peer: str) -> HttpAnswer | None:
     """Return the answer to who is not the proxy, or to a proxy that does not say what it must."""
     if not proxy.has(peer):
         if is_of_this_machine(peer):
             return None
-        return _Answer(b"only the proxy of this page is answered\n", status=403)
+        return HttpAnswer(b"only the proxy of this page is answered\n", status=403)
     if _header(request, b"x-forwarded-proto") != "https":
-        return _Answer(
+        return HttpAnswer(
             b"This page is shown by https only: the proxy says so by X-Forwarded-Proto: https.\n",
             status=403,
         )
     wanted = proxy.user_header
     if wanted is not None and not _header(request, wanted.encode()):
         said = f"The proxy does not say who asks: it has sent no {wanted}.\n"
-        return _Answer(said.encode(), status=403)
+        return HttpAnswer(said.encode(), status=403)
     return None
 
 
 async def _drain(stream: trio.abc.Stream) -> None:
-    """Receive a little more of a request that was refused.
-
-    What was sent and not received would make the system reset the connection at its end, and take
-    the answer away.
-    """
+    """Receive a little more of a request that was refused."""
     with trio.move_on_after(DRAIN_SECONDS):
         for _ in range(DRAINED_PARTS):
             if not await stream.receive_some(RECEIVED_AT_ONCE_BYTES):
@@ -300,49 +282,6 @@ async def _cancel_at_end(stream: trio.abc.Stream, nursery: ClientNursery) -> Non
     except trio.BrokenResourceError:
         pass
     nursery.cancel_scope.cancel()
-
-
-async def _next_request(
-    stream: trio.abc.Stream, http: h11.Connection, patience_s: float
-) -> h11.Request | None:
-    """Return the next request; None at the end. Raises `_WrongRequest`."""
-    found: h11.Request | None = None
-    with trio.move_on_after(patience_s) as scope:
-        while True:
-            try:
-                event = http.next_event()
-                if isinstance(event, h11.Data):
-                    raise h11.RemoteProtocolError("a GET has no body", error_status_hint=413)
-            except h11.RemoteProtocolError as error:
-                is_head = found is not None and found.method == b"HEAD"
-                raise _WrongRequest(error.error_status_hint, is_head=is_head) from error
-            if isinstance(event, h11.Request):
-                found = event
-            elif isinstance(event, h11.EndOfMessage):
-                return found
-            elif event is not h11.NEED_DATA:  # ConnectionClosed, PAUSED
-                return None
-            else:
-                http.receive_data(bytes(await stream.receive_some(RECEIVED_AT_ONCE_BYTES)))
-                # What has begun must soon be complete, whatever else arrives.
-                scope.deadline = min(scope.deadline, trio.current_time() + REQUEST_SECONDS)
-    return None
-
-
-async def _send(
-    stream: trio.abc.Stream, http: h11.Connection, answer: _Answer, *, has_body: bool
-) -> None:
-    headers = [
-        *answer.headers,
-        *HEADERS,
-        ("content-type", answer.content_type),
-        ("content-length", str(len(answer.body))),
-    ]
-    parts = [http.send(h11.Response(status_code=answer.status, headers=headers))]
-    if has_body:
-        parts.append(http.send(h11.Data(data=answer.body)))
-    parts.append(http.send(h11.EndOfMessage()))
-    await _send_in_time(stream, b"".join(part for part in parts if part))
 
 
 async def _send_in_time(stream: trio.abc.Stream, *parts: bytes) -> None:

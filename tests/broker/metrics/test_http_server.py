@@ -9,14 +9,13 @@ import trio
 import trio.testing
 
 from odradek.broker.environment.system import SystemNetwork
-from odradek.broker.metrics import http_server
-from odradek.broker.metrics.http_server import (
+from odradek.broker.metrics.http_server import IDLE_SECONDS, HttpServer
+from odradek.protocol.http_server_end import (
     CONNECTIONS_MAX,
     HEADERS_MAX_BYTES,
-    IDLE_SECONDS,
     REQUEST_SECONDS,
     HttpAnswer,
-    HttpServer,
+    HttpServerEnd,
 )
 
 Ask = Callable[[bytes], Awaitable[bytes]]
@@ -75,6 +74,7 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
         (get("/"), 404, b"there are /hello, /broken, /slow\n"),
         (get("/%2e%2e/hello"), 404, b"there are /hello, /broken, /slow\n"),
         (get("/hello", method="DELETE"), 405, b"only GET is answered here\n"),
+        (b"DELETE / HTTP/1.1\r\nHost: x\r\n\r\n", 405, b"only GET is answered here\n"),
         (get("/hello", method="HEAD"), 200, b""),
         (get("/hello", "Content-Length: 3") + b"abc", 413, b"this is no request\n"),
         (get("/hello", "Content-Length: 3", method="HEAD") + b"abc", 413, b""),
@@ -101,13 +101,13 @@ async def test_each_request_gets_its_answer_and_the_server_goes_on(
 async def test_an_error_of_ours_ends_one_connection_and_not_the_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fail(*_: object, **__: object) -> None:
+    def fail(*_: object) -> None:
         raise h11.LocalProtocolError("a bug of ours")
 
     async with trio.open_nursery() as nursery:
         port = await serve(nursery)
         with monkeypatch.context() as patched:
-            patched.setattr(http_server, "_send", fail)
+            patched.setattr(HttpServerEnd, "answer", fail)
             assert await ask(port, get("/hello")) == b""
         assert (await ask(port, get("/hello"))).endswith(b"hello, nobody\n")
         nursery.cancel_scope.cancel()

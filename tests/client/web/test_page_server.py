@@ -19,15 +19,14 @@ from odradek.client.web.board import Board, RowChanges
 from odradek.client.web.entrance import listen, port_of, proxy_of, tls_of
 from odradek.client.web.guard import HEADERS, Visitors
 from odradek.client.web.page_server import (
-    CONNECTIONS_MAX,
-    HEADERS_MAX_BYTES,
     IDLE_SECONDS,
     PING_SECONDS,
-    REQUEST_SECONDS,
     STREAMS_MAX,
     PageFile,
     PageServer,
 )
+from odradek.protocol import http_server_end
+from odradek.protocol.http_server_end import CONNECTIONS_MAX, HEADERS_MAX_BYTES, REQUEST_SECONDS
 from tests.certificates import Authority
 
 FILES = {"/": PageFile(b"the page", "text/html")}
@@ -59,6 +58,11 @@ class Served:
                 await trio.sleep(0.001)
 
 
+async def endless(query: Mapping[str, str]) -> Mapping[str, object]:
+    await trio.sleep_forever()
+    raise AssertionError("it has no end")
+
+
 async def double(query: Mapping[str, str]) -> Mapping[str, object]:
     if "number" not in query:
         raise ValueError("a number is missing")
@@ -70,7 +74,8 @@ async def serving(
     visitors: Visitors = LOCAL, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Served]:
     board = Board()
-    server = PageServer(board, FILES, {"/double": double}, visitors, "run")
+    questions = {"/double": double, "/endless": endless}
+    server = PageServer(board, FILES, questions, visitors, "run")
     async with trio.open_nursery() as nursery:
         (listener,) = await listen("127.0.0.1", 0, tls)
         nursery.start_soon(trio.serve_listeners, server.serve_one, [listener])
@@ -290,12 +295,24 @@ async def test_no_more_connections_than_the_limit_are_served() -> None:
     async with serving() as served, AsyncExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
             stream = await stack.enter_async_context(await served.connect())
-            await stream.send_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert await stream.receive_some()  # so it is counted
+            await stream.send_all(get("/endless"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
         assert await served.ask(get("/")) == b""
-        await stream.aclose()
-        while not await served.ask(get("/")):  # until the server has seen the end
-            pass
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+async def test_connections_that_browsers_keep_keep_no_other_browser_out(sent: bytes) -> None:
+    """A browser keeps up to six for a minute: the sixth of them got half of the page, or none."""
+    async with serving() as served, AsyncExitStack() as stack, events(served) as window:
+        await window.next()
+        for _ in range(CONNECTIONS_MAX):
+            stream = await stack.enter_async_context(await served.connect())
+            await stream.send_all(sent)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+        assert (await served.ask(get("/"))).endswith(b"the page")
+        served.board.put("lane", "a", 1)
+        served.server.on_changed()
+        await window.next()
 
 
 @pytest.mark.parametrize(
@@ -337,7 +354,7 @@ async def test_a_connection_too_many_over_tls_is_closed_and_ends_no_other(
 ) -> None:
     async with serving(tls=tls) as served:
         with monkeypatch.context() as patch:
-            patch.setattr(page_server, "CONNECTIONS_MAX", 0)
+            patch.setattr(http_server_end, "CONNECTIONS_MAX", 0)
             with trio.fail_after(5):
                 assert await served.ask(b"") == b""
                 with contextlib.suppress(trio.BrokenResourceError):  # closed with this unread
