@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.client.administration.descriptions import OPEN_STATES
 from odradek.client.blocking import Admin, OdradekError, TransactionGroup
+from odradek.client.errors import Retriable
 from odradek.client.producing.detached import DetachedTransaction
 from odradek.client.spark.scope import Scope
 from odradek.late import dataclass
@@ -25,6 +26,8 @@ ONGOING: Final = "Ongoing"
 MARKERS_S: Final = 5.0
 """How long a commit waits for the markers of attempts that it has aborted."""
 PAUSE_S: Final = 0.01
+ABORTS_S: Final = 60.0
+"""How long transactions are aborted one after the other if brokers do not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +121,20 @@ def wait_until_ended(admin: Admin, members: Sequence[DetachedTransaction]) -> No
 def abort_each(group: TransactionGroup, members: Iterable[DetachedTransaction]) -> int:
     """Abort some transactions, each by itself, and return how many were.
 
-    One that is decided stays decided: the broker refuses to abort it.
+    One that is decided stays decided: the broker refuses to abort it. If brokers do not answer for
+    a while, the others are left: the time of a call for each of some hundred tasks is hours.
     """
     aborted = 0
-    for member in members:
+    waiting = list(members)
+    give_up_at = time.monotonic() + ABORTS_S
+    for number, member in enumerate(waiting, 1):
         try:
             group.abort([member])
             aborted += 1
         except OdradekError as error:
             LOGGER.debug("%s was not aborted: %s", member.transactional_id, error)
+            left = len(waiting) - number
+            if left and isinstance(error, Retriable) and time.monotonic() >= give_up_at:
+                LOGGER.warning("%d open transactions are left to time out: %s", left, error)
+                break
     return aborted
