@@ -82,7 +82,8 @@ NO_GROUPS: Final = (
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
 FIRST_CONNECT_MS: Final = 7_000
 """The time that a new read or write looks for a broker. With Spark's part, a wrong host is reported
-within ten seconds. A read or write that has begun waits longer for a broker that restarts."""
+within ten seconds. Each micro-batch opens connections, and the broker may restart just then. So a
+read or write that has begun waits as long as a call may take (`max_block_ms`)."""
 
 
 class OptionError(ValueError):
@@ -179,6 +180,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         client=cast(
             ClientOptions,
             security
+            | {"first_connect_ms": None}
             | given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),
@@ -222,6 +224,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         client=cast(
             ClientOptions,
             security
+            | {"first_connect_ms": None}
             | given.present(
                 client_id=("kafka.client.id", str),
                 request_timeout_ms=("kafka.request.timeout.ms", positive),

@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from odradek.client.errors import Disconnected
+from odradek.client.errors import Disconnected, TimedOut
 from odradek.client.spark import reader, task_writer
+from odradek.client.spark.commit import BatchCommit
 from odradek.client.spark.decisions import decisions_topic
 from odradek.client.spark.members import Attempt
 from odradek.client.spark.options import (
@@ -51,6 +52,18 @@ def test_a_write_to_a_wrong_host_is_told_soon(
     rows = iter([pa.record_batch({"value": [b"v"]})])
     with pytest.raises(Disconnected, match="no broker was reached within 30 ms"):
         TaskWriter(options, attempt, begins=True).write(rows)
+
+
+def test_what_has_begun_waits_for_a_broker_as_long_as_a_call_may_take() -> None:
+    """The broker restarts between two micro-batches, each of which opens its connections."""
+    options = write_options({**NOWHERE, "topic": "t", "kafka.max.block.ms": "50"}, "stream")
+    attempt = Attempt(write_id="w", batch_id=5, run="r", partition=0, attempt=0)
+    assert TaskWriter(options, attempt, begins=True)._client["first_connect_ms"] == 7_000
+    assert TaskWriter(options, attempt, begins=False)._client["first_connect_ms"] is None
+    read = read_options({**NOWHERE, "subscribe": "t"}, "stream")
+    assert read.client["first_connect_ms"] is options.client["first_connect_ms"] is None
+    with pytest.raises(TimedOut, match=r"not done within 50 ms \(.*127.0.0.1:1"):
+        BatchCommit(options, "w").commit(5, [])
 
 
 def test_a_pattern_does_not_read_the_decisions_of_the_sink() -> None:

@@ -110,6 +110,7 @@ def test_a_write_takes_the_producers_settings() -> None:
     assert (parsed.task_max_bytes, parsed.prefix) == (1000, "billing")
     assert parsed.client == {
         "client_id": "nightly-job",
+        "first_connect_ms": None,
         "max_block_ms": 30_000,
         "retry_backoff_ms": 50,
     }
@@ -325,6 +326,7 @@ def test_the_settings_of_sasl_reach_the_clients_and_are_in_no_representation() -
     write = write_options(as_spark_gives_them(WRITE | given), "batch")
     for options in (read, write):
         assert options.client == {
+            "first_connect_ms": None,
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-256",
             "sasl_username": "alice",
@@ -336,4 +338,4 @@ def test_the_settings_of_sasl_reach_the_clients_and_are_in_no_representation() -
 def test_without_sasl_its_settings_do_not_count_as_with_the_connector() -> None:
     given = {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": JAAS}
     read = read_options(as_spark_gives_them(READ | given), "batch")
-    assert read.client == {}
+    assert read.client == {"first_connect_ms": None}
