@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from odradek.client.blocking import Admin, Consumer
 from odradek.client.config import MIB, ClientOptions, ConsumerOptions
-from odradek.client.consuming.fetched import damaged
 from odradek.client.errors import OffsetOutOfRange, TimedOut
 from odradek.client.spark.batch_decoder import Batch, decode, records_section
 from odradek.client.spark.columns import arrow_schema, check_read_schema, to_arrow
@@ -42,6 +41,7 @@ from odradek.client.spark.option_names import near_to
 from odradek.client.spark.options import FIRST_CONNECT_MS, ReadOptions, Topics
 from odradek.client.spark.topic_ids import find_topic_id, find_topic_ids
 from odradek.client.types import DECISIONS_DEFAULT, FetchedBatch, TopicPartition
+from odradek.protocol.batch import BatchHeader
 from odradek.protocol.errors import KafkaError
 
 CHUNK_BYTES: Final = 4 * MIB
@@ -49,6 +49,10 @@ CHUNK_BYTES: Final = 4 * MIB
 LOGGER: Final = logging.getLogger("odradek.spark")
 FETCH_TIMEOUT_MS: Final = 1_000
 """The time without records after which a task asks why none came."""
+
+
+class UnreadableRecords(RuntimeError):
+    """Record batches contradict themselves. The message has their place, and what to do."""
 
 
 class RangePartition(InputPartition):
@@ -238,14 +242,18 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
     wanted = partition.offset_range
     schema = arrow_schema(include_headers=options.include_headers)
     for chunk in chunks(fetch_range(options, wanted)):
-        for records in decode(
-            chunk,
-            start_offset=wanted.start,
-            end_offset=wanted.end,
-            with_headers=options.include_headers,
-        ):
-            if len(records):
-                yield to_arrow(records, wanted, schema)
+        try:
+            for records in decode(
+                chunk,
+                start_offset=wanted.start,
+                end_offset=wanted.end,
+                with_headers=options.include_headers,
+            ):
+                if len(records):
+                    yield to_arrow(records, wanted, schema)
+        except KafkaError as error:
+            first, last = chunk[0][0], chunk[-1][0]
+            raise _unreadable(wanted.topic_partition, first, last, error) from None
 
 
 def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
@@ -257,7 +265,7 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
             section = records_section(batch.header, batch.data)
         except KafkaError as error:
             name = TopicPartition(batch.topic, batch.partition)
-            raise damaged(name, batch.header, error) from None
+            raise _unreadable(name, batch.header, batch.header, error) from None
         chunk.append((batch.header, section))
         size_bytes += len(section)
         if size_bytes >= CHUNK_BYTES:
@@ -265,6 +273,16 @@ def chunks(batches: Iterable[FetchedBatch]) -> Iterator[list[Batch]]:
             chunk, size_bytes = [], 0
     if chunk:
         yield chunk
+
+
+def _unreadable(
+    name: TopicPartition, first: BatchHeader, last: BatchHeader, why: KafkaError
+) -> UnreadableRecords:
+    return UnreadableRecords(
+        f"{name} has records at offsets {first.base_offset} to {last.last_offset} that cannot be "
+        f"read ({why}): to leave them out, begin behind them with startingOffsets, a stream with "
+        "a new checkpoint, too."
+    )
 
 
 def fetch_range(options: ReadOptions, wanted: OffsetRange) -> Iterator[FetchedBatch]:

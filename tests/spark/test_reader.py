@@ -7,6 +7,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from odradek.client.blocking import Admin, Producer
+from odradek.client.spark import reader as reader_module
 from odradek.client.spark.columns import ColumnError, arrow_schema, read_schema
 from odradek.client.spark.offsets import (
     IDS,
@@ -21,6 +22,7 @@ from odradek.client.spark.reader import (
     BatchReader,
     RangePartition,
     TopicMissing,
+    UnreadableRecords,
     chunks,
     fetch_range,
 )
@@ -172,6 +174,26 @@ def test_a_range_behind_the_end_of_a_partition_is_a_loss(
         rows(batch_reader(bootstrap, subscribe=topic), [lost])
     allowed = batch_reader(bootstrap, subscribe=topic, failOnDataLoss="false")
     assert rows(allowed, [lost]) == []
+
+
+def test_a_damaged_batch_is_named_by_its_partition_and_offsets(
+    bootstrap: str, create_topic: CreateTopic, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic()
+    send(producer, topic, "a", "b")
+    reader = batch_reader(bootstrap, subscribe=topic)
+    [task] = reader.partitions()
+    assert isinstance(task, RangePartition)
+    batches = list(fetch_range(reader._options, task.offset_range))
+    # The value of the last record is longer than the record: brokers do not look at that.
+    last = batches[-1]
+    damaged = [
+        *batches[:-1],
+        last._replace(data=memoryview(bytes(last.data).replace(b"\2b", b"\x08b"))),
+    ]
+    monkeypatch.setattr(reader_module, "fetch_range", lambda *_: iter(damaged))
+    with pytest.raises(UnreadableRecords, match=f"^{topic}-0 .* offsets 0 to 1 .*startingOffsets"):
+        rows(reader, [task])
 
 
 def test_another_schema_is_refused(bootstrap: str) -> None:
