@@ -42,6 +42,7 @@ from odradek.protocol.varint import (
     decode_varint,
     decode_zigzag,
     encode_varint,
+    int64,
 )
 
 Header = tuple[str, bytes | None]
@@ -53,6 +54,9 @@ RECORD_MIN_BYTES: Final = 7
 NO_TIMESTAMP: Final = -1
 NO_HEADERS: Final = b"\0"
 """What stands in a record without headers behind its value."""
+
+_FAR_MS: Final = 1 << 62
+"""Below it, a time and a difference in zigzag have a sum of 64 bits."""
 
 _NULL: Final = encode_varint(-1)
 _NULL_ZIGZAG: Final = 1
@@ -102,7 +106,7 @@ class BatchBuilder:
         body = b"".join(
             (
                 b"\0",
-                SMALL[delta] if 0 <= delta < SMALL_COUNT else encode_varint(delta),
+                SMALL[delta] if 0 <= delta < SMALL_COUNT else encode_varint(int64(delta)),
                 SMALL[count] if count < SMALL_COUNT else encode_varint(count),
                 _NULL
                 if key is None
@@ -140,7 +144,7 @@ class BatchBuilder:
         """
         if not self.count:
             self._base_timestamp = self._max_timestamp = timestamp_ms
-        start = b"\0" + encode_varint(timestamp_ms - self._base_timestamp)
+        start = b"\0" + encode_varint(int64(timestamp_ms - self._base_timestamp))
         had = count = self.count
         size_bytes = len(self._out)
         pieces: list[bytes] = []
@@ -343,6 +347,8 @@ class RecordReader:
             self.close()
         if header.attributes & LOG_APPEND_TIME_BIT:
             return [record._replace(timestamp_ms=header.max_timestamp) for record in records]
+        if not -_FAR_MS < header.base_timestamp < _FAR_MS:  # where small differences wrap, too
+            return [each._replace(timestamp_ms=int64(each.timestamp_ms)) for each in records]
         return records
 
     def close(self) -> None:
@@ -392,7 +398,7 @@ def _decode_records(
                 number += (more << 7) - 0x80
                 position += 1
             else:
-                number, position = decode_zigzag(data, position - 1, VARLONG_MAX_BYTES)
+                number, position = _read_difference(data, position - 1, base_timestamp)
         timestamp_ms = base_timestamp + (number >> 1 ^ -(number & 1))
         number = data[position]
         position += 1
@@ -437,6 +443,19 @@ def _decode_records(
             raise _corrupt(header, f"a record ends at byte {position} and not at {end}")
         append(new(Record, (key, value, headers, timestamp_ms, offset)))
     return records, position
+
+
+def _read_difference(data: Decompressed, position: int, base_timestamp: int) -> tuple[int, int]:
+    """Return a difference of times in zigzag, and the position behind it.
+
+    Its sum with `base_timestamp` has 64 bits: a producer can choose any time, and Kafka's readers
+    let the sum wrap.
+    """
+    number, position = decode_zigzag(data, position, VARLONG_MAX_BYTES)
+    if number < _FAR_MS:
+        return number, position
+    difference = int64(base_timestamp + (number >> 1 ^ -(number & 1))) - base_timestamp
+    return (difference << 1 if difference >= 0 else ~(difference << 1)), position
 
 
 def _decode_headers(data: Decompressed, position: int) -> tuple[tuple[Header, ...], int]:

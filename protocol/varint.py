@@ -39,6 +39,11 @@ SMALL: Final[tuple[bytes, ...]] = (
 """The encodings of 0..8191, of one and two bytes."""
 
 
+def int64(number: int) -> int:
+    """Return a sum or difference as Java's long has it: the largest is followed by the smallest."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def decode_zigzag(data: Bytes, position: int, max_bytes: int = VARINT_MAX_BYTES) -> tuple[int, int]:
     """Return the number at `position`, still in zigzag, and the position behind it.
 

@@ -16,13 +16,14 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from odradek.protocol.batch import HEADER_BYTES, Codec, iter_batches, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError, ProtocolError
 from odradek.protocol.record import (
+    RECORD_MIN_BYTES,
     BatchBuilder,
     Record,
     decode_batch,
     encode_batch,
     encode_contents,
 )
-from odradek.protocol.varint import encode_varint
+from odradek.protocol.varint import VARLONG_MAX_BYTES, decode_zigzag, encode_varint
 from tests.drawing import given, settings, st
 from tests.protocol.messages import quick
 
@@ -148,6 +149,35 @@ def test_times_may_go_backwards() -> None:
     header = read_header(batch)
     assert (header.base_timestamp, header.max_timestamp) == (5000, 2**50)
     assert decode_batch(batch) == placed(records, 0)
+
+
+FIRST_MS, LAST_MS = -(2**63), 2**63 - 1
+TIMES = [FIRST_MS, FIRST_MS + 1, -(2**62), -1, 0, 2**62, LAST_MS - 1, LAST_MS]
+
+
+@pytest.mark.parametrize("delta", TIMES)
+@pytest.mark.parametrize("base", TIMES)
+def test_a_time_is_a_sum_of_64_bits_as_in_java(base: int, delta: int) -> None:
+    batch = batch_of(record_of(delta, 0, -1, 1, b"v", 0))
+    struct.pack_into(">q", batch, 27, base)
+    set_crc(batch)
+    (record,) = decode_batch(batch)
+    assert FIRST_MS <= record.timestamp_ms <= LAST_MS
+    assert (record.timestamp_ms - base - delta) % 2**64 == 0
+
+
+@pytest.mark.parametrize("second", TIMES)
+@pytest.mark.parametrize("first", TIMES)
+def test_the_difference_of_any_two_times_has_64_bits(first: int, second: int) -> None:
+    plain, encoded = BatchBuilder(), BatchBuilder()
+    for time in (first, second):
+        plain.add(Record(key=None, value=None, timestamp_ms=time))
+        encoded.add_encoded([encode_contents(None, None)], time)
+    batch = plain.build()
+    assert encoded.build() == batch
+    start_of_difference = HEADER_BYTES + RECORD_MIN_BYTES + 2
+    assert decode_zigzag(batch, start_of_difference, VARLONG_MAX_BYTES)[0] < 2**64
+    assert [record.timestamp_ms for record in decode_batch(batch)] == [first, second]
 
 
 def test_records_without_a_time_have_none() -> None:
