@@ -8,6 +8,7 @@ import base64
 import binascii
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
@@ -18,6 +19,7 @@ from odradek.protocol.text import shortened
 ITERATIONS_MAX: Final = 1_000_000
 """More are refused: a broker would choose how long this side computes."""
 SEPARATOR: Final = "\x01"
+_NUMBER: Final = re.compile("[1-9][0-9]*")
 
 
 class UnexpectedAnswer(Exception):
@@ -86,7 +88,8 @@ class ScramExchange:
             raise UnexpectedAnswer("its answer does not continue the nonce of this client")
         if "m" in found:
             raise UnexpectedAnswer("it demands an extension of SCRAM that this client lacks")
-        if not salt or not (iterations.isascii() and iterations.isdigit()):
+        # RFC 5802 has no number with zeros in front. They would hide the digits behind the tenth.
+        if not salt or not _NUMBER.fullmatch(iterations):
             raise UnexpectedAnswer("its answer has no salt, or no number of iterations")
         if not scram.ITERATIONS_MIN <= int(iterations[:10]) <= ITERATIONS_MAX:
             raise UnexpectedAnswer(

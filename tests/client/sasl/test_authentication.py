@@ -16,6 +16,7 @@ from odradek.client import (
     Refused,
     TimedOut,
 )
+from odradek.client.sasl.exchanges import ScramExchange, UnexpectedAnswer
 from odradek.client.sasl.tokens import TokenSource
 from odradek.extras import ExtraMissing
 from odradek.protocol.apis.metadata import METADATA
@@ -199,6 +200,20 @@ async def test_a_broker_may_not_choose_how_long_a_client_computes_nor_how_little
         sasl_broker.iterations = iterations
         with pytest.raises(AuthenticationFailed, match="iterations, and this client computes 4096"):
             await describe(sasl_broker, "SCRAM-SHA-256")
+
+
+@pytest.mark.parametrize("iterations", ["000000409699999", "0", "", "-4096", "4096.0", "４０９６"])
+async def test_iterations_that_are_no_number_of_scram_are_not_computed(iterations: str) -> None:
+    computed: list[int] = []
+
+    async def keys_of(salt: bytes, count: int) -> tuple[bytes, bytes]:
+        computed.append(count)
+        return bytes(32), bytes(32)
+
+    exchange = ScramExchange("sha256", "alice", "nonce", keys_of)
+    with pytest.raises(UnexpectedAnswer, match="no number of iterations"):
+        await exchange.respond(f"r=nonce+more,s=c2FsdA==,i={iterations}".encode())
+    assert computed == []
 
 
 async def test_many_iterations_are_computed_in_a_thread(sasl_broker: SaslBroker) -> None:
