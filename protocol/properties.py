@@ -2,7 +2,8 @@
 
 A name ends at the first `=`, `:` or white space that no backslash protects. A line whose last
 backslash is not protected goes on in the next line. `\\t`, `\\n`, `\\r`, `\\f` and `\\uXXXX` are
-characters; any other character after a backslash stands for itself.
+characters, those beyond U+FFFF as a surrogate pair; any other character after a backslash stands
+for itself.
 """
 
 import re
@@ -53,7 +54,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda match: _character(match[1]), text)
+    found = _ESCAPE.sub(lambda match: _character(match[1]), text)
+    # Java's characters are units of UTF-16, so two \u are one character beyond U+FFFF.
+    return found.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _character(escape: str) -> str:

@@ -139,6 +139,8 @@ def test_a_properties_file_has_comments_and_spaces() -> None:
         ("log.dirs=/a\\\\\nnum.partitions=1", "/a\\"),
         ("log.dirs=/a\\\n#b", "/a#b"),
         ("log.dirs=/\\u00e4\\tb\\:\\=\\z", "/\u00e4\tb:=z"),
+        ("log.dirs=/\\ud83d\\ude00", "/\U0001f600"),  # a surrogate pair, as native2ascii writes it
+        ("log.dirs=/\\ud83d", "/\ufffd"),
         ("log\\.dirs=/a", "/a"),
         ("log.dirs=/a # no comment", "/a # no comment"),
     ],
