@@ -33,6 +33,9 @@ PADDING: Final = bytes(2 * VARINT_MAX_BYTES)
 RECORD_MIN_BYTES: Final = 7
 """Length, attributes, two deltas, two lengths of null, no headers."""
 
+LENGTH_MAX_BYTES: Final = 5
+"""The bytes of a length, which has 32 bits. Without a limit the time grows with their square."""
+
 FIRST_STRIDE: Final = 8
 STRIDE_GROWTH: Final = 4
 STRIDE_MAX: Final = 1 << 20
@@ -235,11 +238,13 @@ def _stride(data: bytes, position: int, end: int, heads: Int64s) -> tuple[int, i
 
 
 def _read_length(data: bytes, position: int) -> tuple[int, int]:
-    """Return a record's length, and the position behind the length."""
+    """Return a record's length, and the position behind it. Raises `KafkaError`, `IndexError`."""
     byte = data[position]
     position += 1
     zigzagged, place = byte & 0x7F, 7
     while byte >= 0x80:
+        if place == 7 * LENGTH_MAX_BYTES:
+            raise _corrupt(f"a length has more than {LENGTH_MAX_BYTES} bytes")
         byte = data[position]
         position += 1
         zigzagged |= (byte & 0x7F) << place

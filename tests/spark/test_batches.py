@@ -254,6 +254,15 @@ def test_a_damaged_batch_never_decodes_to_anything_but_rows_or_corrupt_message(
     assert set(codes) <= {ErrorCode.CORRUPT_MESSAGE}
 
 
+def test_a_length_that_does_not_end_is_not_read_to_the_end_of_its_batch() -> None:
+    batch = encode_batch([Record(key=None, value=bytes(100))])
+    batch[HEADER_BYTES:] = b"\xff" * (len(batch) - HEADER_BYTES)
+    set_crc(batch)
+    with pytest.raises(KafkaError, match="a length has more than 5 bytes") as refusal:
+        decode_all([bytes(batch)])
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
 @pytest.mark.parametrize("record", [WITH_KEY, WITHOUT_KEY])
 def test_a_small_batch_of_many_records_is_decoded_in_pieces(record: bytes) -> None:
     """All columns of it were in memory at once: of 9 million records, gigabytes."""
