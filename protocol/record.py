@@ -354,7 +354,7 @@ class RecordReader:
     def close(self) -> None:
         """Free the memory, and drop the records that are left."""
         release(self._data)
-        self._data, self.left = b"", 0
+        self._data, self._position, self.left = b"", 0, 0
 
 
 def decode_batch(

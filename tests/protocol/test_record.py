@@ -19,6 +19,7 @@ from odradek.protocol.record import (
     RECORD_MIN_BYTES,
     BatchBuilder,
     Record,
+    RecordReader,
     decode_batch,
     encode_batch,
     encode_contents,
@@ -266,6 +267,21 @@ def test_a_builder_builds_once() -> None:
     builder.build()
     with pytest.raises(ValueError, match="once"):
         builder.build()
+
+
+# RecordReader
+
+
+@every_codec
+def test_a_reader_has_no_more_records_when_all_are_taken_or_it_is_closed(codec: Codec) -> None:
+    records = [Record(key=None, value=b"%d" % n) for n in range(5)]
+    reader = RecordReader(encode_batch(records, codec=codec))
+    assert reader.take(2) + reader.take(9) == placed(records, 0)
+    assert reader.take(1) == []
+    closed = RecordReader(encode_batch(records, codec=codec))
+    closed.take(1)
+    closed.close()
+    assert closed.take(1) == []
 
 
 # Headers that do not match their batches
