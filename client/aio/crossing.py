@@ -29,6 +29,8 @@ from odradek.client.types import OnDelivery, RecordMetadata
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
+LOOK_SECONDS: Final = 1.0
+"""How often a task that waits for an event loop looks whether it was closed meanwhile."""
 UNDER_TRIO: Final = (
     "odradek.client.aio needs a running asyncio event loop: in a trio program import "
     "odradek.client instead"
@@ -121,10 +123,15 @@ class Outbox:
         function. Raises the exception of the function, and `Closed` if the event loop is closed.
         """
         errand = _Errand(trio.lowlevel.current_trio_token(), partial(function, *args))
-        if not self.post(errand.run):
-            raise Closed("a callback was not called, because its event loop is closed")
+        is_taken = self.post(errand.run)
         try:
-            await errand.is_done.wait()
+            while is_taken and not errand.is_done.is_set():
+                # An event loop that is closed drops what was scheduled before, too, without a word.
+                with trio.move_on_after(LOOK_SECONDS):
+                    await errand.is_done.wait()
+                is_taken = errand.outcome is not None or not self.event_loop.is_closed()
+            if not is_taken:
+                raise Closed("a callback was not called, because its event loop is closed")
         except trio.Cancelled:
             self.post(errand.cancel)
             raise

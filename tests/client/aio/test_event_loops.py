@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from odradek import client
 from odradek.broker.testing import run_broker
@@ -16,6 +17,7 @@ from odradek.client.aio import TopicPartition
 from odradek.client.aio import hosted as aio_hosted
 from odradek.client.aio.crossing import Caller, Outbox
 from odradek.client.blocking.loop import Loop
+from odradek.client.errors import Closed
 from odradek.client.types import Header
 from tests.client.fake_broker import ADDRESS
 from tests.client.hostile_broker import HostileBroker, Trouble
@@ -41,6 +43,22 @@ def test_nothing_is_kept_for_an_event_loop_that_is_closed(is_scheduled: bool) ->
     event_loop.close()
     assert [outbox.post(print, "not called") for _ in range(3)] == [False, False, False]
     assert not outbox._posted
+
+
+async def test_a_callback_is_not_waited_for_when_its_event_loop_is_closed_before_it(
+    autojump_clock: MockClock,
+) -> None:
+    event_loop = asyncio.new_event_loop()
+    outbox = Outbox(event_loop)
+    async with trio.open_nursery() as nursery:
+
+        async def wait() -> None:
+            with trio.fail_after(60), pytest.raises(Closed, match="its event loop is closed"):
+                await outbox.carry_out(print, "not called")
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        event_loop.close()
 
 
 @pytest.mark.parametrize("name", ["Admin", "Consumer", "Producer"])
