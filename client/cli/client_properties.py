@@ -28,7 +28,8 @@ from odradek.client.security_settings import take_setting, used_options
 from odradek.client.tls.secret_files import has_open_key, warning_about
 from odradek.protocol.properties import properties
 
-ELSEWHERE: Final = re.compile(r"\$\{(env|file|directory):([^}:]*)(?::([^}]*))?\}")
+ELSEWHERE: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+):([^}:]*)(?::([^}]*))?\}")
+PLACES: Final = ("env", "file", "directory")
 SECRET_OPTIONS: Final = ("sasl_password", "sasl_oauthbearer_client_secret", "ssl_key_password")
 PEM_OPTIONS: Final = ("ssl_key_location", "ssl_certificate_location")
 """The options that may be the text of a key instead of the name of a file."""
@@ -158,6 +159,11 @@ def _path(match: re.Match[str]) -> Path:
 
 def _text_of(match: re.Match[str]) -> str:
     kind, place, name = match.groups()
+    if kind not in PLACES:
+        raise ValueError(
+            f"${{{kind}:...}} is not known here: a value may stand elsewhere as ${{env:NAME}}, "
+            "${file:PATH:NAME} or ${directory:PATH:FILE}"
+        )
     if kind == ENVIRONMENT:
         if place not in os.environ or name is not None:
             raise ValueError(f"{match[0]} names no environment variable that is set")

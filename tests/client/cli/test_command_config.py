@@ -81,6 +81,14 @@ def test_without_a_protocol_a_client_is_plain_as_in_java() -> None:
         ),
         ("sasl.oauthbearer.extensions=a", "is NAME=VALUE, several separated by commas"),
         ("sasl.password=${env:ODRADEK_NOT_SET}", "${env:ODRADEK_NOT_SET} names no environment"),
+        (
+            "sasl.password=${vault:secret/data/kafka:password}",
+            "sasl.password ${vault:...} is not known here: a value may stand elsewhere as",
+        ),
+        (
+            f'sasl.jaas.config={PLAIN} required username="a" password="${{vault:kafka}}";',
+            "${vault:...} is not known here: a value may stand elsewhere as ${env:NAME}, ",
+        ),
         ("sasl.password=${file:/no/such:x}", "/no/such cannot be read: No such file"),
         (
             "ssl.truststore.locations=x",
