@@ -25,6 +25,9 @@ SHOWN_MAX: Final = 60
 _WHOLE: Final = re.compile(r"[+-]?[0-9]+")
 _FRACTION: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
+# What Kafka's config providers replace. As a password it would be what everybody can guess.
+_PROVIDED: Final = re.compile(r"\$\{([A-Za-z0-9_.-]+):[^}]*\}")
+
 Value = bool | int | float | str
 
 
@@ -93,6 +96,11 @@ class Setting:
             return text
         if not text:
             raise ConfigError(f"{name} is empty; give it a value, or leave it out.")
+        if self.type is ConfigType.PASSWORD and (found := _PROVIDED.search(text)):
+            raise ConfigError(
+                f"{name} has ${{{found[1]}:...}}, which a config provider of Kafka replaces; the "
+                "broker has none: write the value itself, into a file that only its user may read."
+            )
         if self.type is ConfigType.LIST:
             text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
         if self.any_case:

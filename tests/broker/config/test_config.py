@@ -341,3 +341,25 @@ def test_settings_of_etcd_that_fit_are_taken() -> None:
     assert config.etcd_endpoints.count(",") == 2
     assert config.etcd_key_prefix == "/odradek"
     assert "very secret" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "provider"),
+    [
+        ("etcd.password", "${vault:kafka:etcd}", "vault"),
+        (
+            "listener.name.internal.plain.sasl.jaas.config",
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'user_alice="${file:/etc/secrets:alice}";',
+            "file",
+        ),
+    ],
+)
+def test_a_config_provider_of_kafka_is_no_password(name: str, text: str, provider: str) -> None:
+    """The text itself was the password, for whoever knows the file."""
+    with pytest.raises(ConfigError) as refused:
+        from_properties({name: text})
+    assert str(refused.value) == (
+        f"{name} has ${{{provider}:...}}, which a config provider of Kafka replaces; the broker "
+        "has none: write the value itself, into a file that only its user may read."
+    )
