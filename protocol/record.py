@@ -57,6 +57,7 @@ NO_HEADERS: Final = b"\0"
 
 _FAR_MS: Final = 1 << 62
 """Below it, a time and a difference in zigzag have a sum of 64 bits."""
+_64_BITS: Final = (1 << 64) - 1
 
 _NULL: Final = encode_varint(-1)
 _NULL_ZIGZAG: Final = 1
@@ -454,6 +455,7 @@ def _read_difference(data: Decompressed, position: int, base_timestamp: int) -> 
     number, position = decode_zigzag(data, position, VARLONG_MAX_BYTES)
     if number < _FAR_MS:
         return number, position
+    number &= _64_BITS  # ten bytes have 70, of which Java drops those above
     difference = int64(base_timestamp + (number >> 1 ^ -(number & 1))) - base_timestamp
     return (difference << 1 if difference >= 0 else ~(difference << 1)), position
 

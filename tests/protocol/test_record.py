@@ -167,6 +167,13 @@ def test_a_time_is_a_sum_of_64_bits_as_in_java(base: int, delta: int) -> None:
     assert (record.timestamp_ms - base - delta) % 2**64 == 0
 
 
+def test_the_bits_of_a_difference_above_64_are_dropped_as_in_java() -> None:
+    for tenth in (b"\x01", b"\x03", b"\x7f"):
+        batch = batch_of(record_of(b"\xff" * 9 + tenth, 0, -1, 1, b"v", 0))
+        assert read_header(batch).base_timestamp == -1
+        assert decode_batch(batch)[0].timestamp_ms == LAST_MS  # -1 and the smallest difference
+
+
 @pytest.mark.parametrize("second", TIMES)
 @pytest.mark.parametrize("first", TIMES)
 def test_the_difference_of_any_two_times_has_64_bits(first: int, second: int) -> None:
