@@ -468,8 +468,12 @@ def _decode_headers(data: Decompressed, position: int) -> tuple[tuple[Header, ..
     headers: list[Header] = []
     for _ in range(count):
         key_bytes, position = decode_varint(data, position)
-        # Brokers do not check it, and clients whose strings are bytes write any. Java replaces.
-        key = _slice(data, position, key_bytes).decode(errors="replace")
+        name = _slice(data, position, key_bytes)
+        try:
+            key = name.decode()
+        except UnicodeDecodeError:
+            # Brokers do not check it, and clients whose strings are bytes write any. Java replaces.
+            key = name.decode(errors="replace")
         position += key_bytes
         value_bytes, position = decode_varint(data, position)
         if value_bytes == -1:
