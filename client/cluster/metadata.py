@@ -103,6 +103,12 @@ class Metadata:
         leader = known.partitions.get(partition) if known else None
         return leader if leader is not None and leader.node_id >= 0 else None
 
+    def is_leaderless(self, partition: TopicPartition) -> bool:
+        """Return True if a partition exists and has no leader."""
+        topic = self.topics.get(partition.topic)
+        leader = None if topic is None else topic.partitions.get(partition.partition)
+        return leader is not None and leader.node_id < 0
+
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the epoch of the leader of a partition; -1 without a known leader."""
         leader = self.leader(topic, partition)

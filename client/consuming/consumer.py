@@ -150,7 +150,7 @@ class Consumer(Served, Places[Key, Value]):
         self._commits: Commits | None = None
         if config.group_id is not None:
             self._commits = Commits(self._cluster, config.group_id, self._member)
-        self._fetcher = Fetcher(self._cluster, config, self._commits)
+        self._fetcher = Fetcher(self._cluster, config, self._commits, self._unread_outside)
         self._reader = Reader(self._fetcher, config, deserializers)
 
     def _member(self) -> GroupMember | None:

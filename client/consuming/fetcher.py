@@ -17,7 +17,7 @@ gets what was fetched before; then the partition begins anew, at `auto_offset_re
 by name, for brokers without ids.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -61,7 +61,13 @@ PARTITION_BYTES_MAX: Final = 1 << 30
 class Fetcher:
     """The fetches of one consumer, until its cluster is closed."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig, commits: Commits | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        commits: Commits | None,
+        unread_outside: Callable[[], Container[TopicPartition]],
+    ) -> None:
         self.assigned: dict[TopicPartition, AssignedPartition] = {}
         self._cluster = cluster
         self._config = config
@@ -75,7 +81,9 @@ class Fetcher:
         """The partitions for whose first positions a task looks."""
         self._backoff = Backoff(config)
         self._pins = PinWatch(cluster)
-        self._validation = Validation(cluster, config, self._backoff, self._fail_all)
+        self._validation = Validation(
+            cluster, config, self._backoff, self._fail_all, unread_outside
+        )
         self.counters = ConsumerCounters()
         self.answered_at = float("-inf")
         """The time of the last answer to a fetch that was not a retriable error."""
@@ -225,7 +233,7 @@ class Fetcher:
                     partition
                     for partition in self._readers()
                     if not partition.is_placed
-                    and not self._is_leaderless(partition)
+                    and not self._cluster.metadata.is_leaderless(partition.name)
                     and partition not in self._resolving
                 ]
                 if lost:
@@ -257,16 +265,8 @@ class Fetcher:
 
     def _readers(self) -> list[AssignedPartition]:
         return [
-            partition
-            for partition in self.assigned.values()
-            if not partition.is_paused and partition.error is None
+            each for each in self.assigned.values() if not each.is_paused and each.error is None
         ]
-
-    def _is_leaderless(self, partition: AssignedPartition) -> bool:
-        """Return True if a partition exists and has no leader. Others are looked up without it."""
-        topic = self._cluster.metadata.topics.get(partition.name.topic)
-        leader = None if topic is None else topic.partitions.get(partition.name.partition)
-        return leader is not None and leader.node_id < 0
 
     def _start_requests(self) -> float:
         """Send a request to every broker that may be asked. Return the time of the next look."""
@@ -278,7 +278,9 @@ class Fetcher:
         for partition in self._readers():
             leader = self._cluster.metadata.leader(*partition.name)
             if not partition.is_placed:
-                is_leader_missing = is_leader_missing or self._is_leaderless(partition)
+                is_leader_missing = is_leader_missing or self._cluster.metadata.is_leaderless(
+                    partition.name
+                )
                 continue
             has_placed = True
             if self._was_made_anew(partition):
@@ -315,10 +317,8 @@ class Fetcher:
                 topics = {partition.name.topic for partition in self._readers()}
                 await self._cluster.refresh(topics)
                 self._fail_missing()
-                if any(
-                    self._cluster.metadata.leader(*partition.name) is None
-                    for partition in self._readers()
-                ):
+                leader = self._cluster.metadata.leader
+                if any(leader(*each.name) is None for each in self._readers()):
                     await trio.sleep(self._backoff.next_seconds())
         except Retriable as error:
             self._cluster.last_trouble = error
@@ -485,7 +485,7 @@ class Fetcher:
             self._fail_all([partition], error_for(code, doing))
 
     def _out_of_range(self, partition: AssignedPartition, doing: str) -> None:
-        if partition.fetched:
+        if self._validation.is_unread(partition):
             # The program reads the fetched records first. The fetch is then sent again.
             partition.not_before = trio.current_time() + self._backoff.next_seconds()
             return

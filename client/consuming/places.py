@@ -168,6 +168,9 @@ class Places(Generic[Key, Value]):
             if partition.is_placed
         }
 
+    def _unread_outside(self) -> Unread:
+        return {} if self._run_outside is None else self._run_outside.first_waiting()
+
     def _return_to(self, unread: Unread, count: int) -> None:
         """Return these records and later ones of their partitions, `count` in all, again."""
         self._reader.drop_run()
@@ -196,7 +199,7 @@ class Places(Generic[Key, Value]):
     def statistics(self) -> ConsumerStatistics:
         """Return what was counted since the consumer was opened, and where it is now."""
         config, counters, run = self._config, self._fetcher.counters, self._run_outside
-        unread = {} if run is None else run.first_waiting()
+        unread = self._unread_outside()
         waiting = 0 if run is None else run.waiting_count
         positions, ahead, lags = self._positions_before(unread), self.positions(), self.lags()
         polled_at = counters.polled_at

@@ -17,7 +17,7 @@ not know yet that it has a successor, and answer that the offset is out of its r
 are looked up again before such an offset is used.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from typing import Final
 
@@ -54,11 +54,21 @@ class Validation:
         config: ConsumerConfig,
         backoff: Backoff,
         fail: Callable[[list[AssignedPartition], OdradekError], None],
+        unread_outside: Callable[[], Container[TopicPartition]],
     ) -> None:
+        """`unread_outside` returns the partitions of records that wait in another thread."""
         self._cluster = cluster
         self._config = config
         self._backoff = backoff
         self._fail = fail
+        self._unread_outside = unread_outside
+
+    def is_unread(self, partition: AssignedPartition) -> bool:
+        """Return True if the program has not got all that was fetched of a partition.
+
+        Offsets that it stores meanwhile belong to what it has got.
+        """
+        return bool(partition.fetched) or partition.name in self._unread_outside()
 
     async def look_for_leaders(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Look up the leaders of partitions that have had a later one than the one that is known.
@@ -165,7 +175,7 @@ class Validation:
         elif end is None or code != ErrorCode.NONE or end.end_offset >= partition.fetch_offset:
             # A broker that refuses this for good, as for want of rights, refuses the fetch as well.
             partition.validated_epoch = asked.current_leader_epoch
-        elif partition.fetched:
+        elif self.is_unread(partition):
             self._wait(partition)  # the program gets first what was fetched
         else:
             self._truncate(partition, asked, end)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from odradek.client import Consumer, OffsetOutOfRange
+from odradek.client.blocking.record_run import RecordRun
 from odradek.client.consuming.commit_order import CommitOrderPartition
+from odradek.client.consuming.deserializing import Deserializers
 from odradek.client.consuming.fetched import Fetched
 from odradek.client.consuming.progress import PartitionProgress
 from odradek.client.consuming.read_epochs import ReadEpochs
@@ -232,6 +235,24 @@ async def test_what_was_fetched_of_the_former_leader_is_returned_first(
         values = [(await anext(consumer)).value for _ in range(6)]
         assert values[3:] == [b"4 in 0", b"3 in 1", b"4 in 1"]
         assert consumer.positions() == {PLACE: 5}
+
+
+@pytest.mark.parametrize("end", [0, 3])
+async def test_what_waits_in_another_thread_is_returned_before_reading_goes_on(
+    end: int, autojump_clock: MockClock, broker: Elected
+) -> None:
+    """The offset of what the program had got was stored with the epoch of other records."""
+    async with reading(broker) as consumer:
+        run = consumer._run_outside = RecordRun(Deserializers())
+        await run.keep(partial(consumer.poll, 1_000))
+        assert run.rest(4)[-1].value == b"3 in 0"
+        broker.ends_are_known = end > 0
+        broker.elect(end)
+        broker.append(7)
+        await trio.sleep(5)
+        assert consumer._offsets_before(run.first_waiting())[PLACE][::2] == (4, 0)
+        assert [record.value for record in run.rest(None)] == [b"4 in 0"]
+        assert (await read(consumer, 4))[0] == b"%d in 1" % end
 
 
 async def test_the_epoch_of_an_offset_is_that_of_the_record_before_it(
