@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, cast, get_args
 
-from odradek.client.config import CODECS
+from odradek.client.config import CODECS, parse_bootstrap
 from odradek.protocol.batch import Codec
 
 Mode = Literal["auto", "group", "relay"]
@@ -27,6 +27,13 @@ def boolean(value: str) -> bool:
 def positive(value: str) -> int:
     if not value.isdecimal() or int(value) == 0:
         raise ValueError("is a whole number above 0")
+    return int(value)
+
+
+def positive_int(value: str) -> int:
+    """Read a number that the protocol has in 32 bits, as Kafka's clients do."""
+    if not value.isdecimal() or not 0 < int(value) < 1 << 31:
+        raise ValueError("is a whole number from 1 to 2^31-1")
     return int(value)
 
 
@@ -63,6 +70,14 @@ def exactly(*allowed: str) -> Callable[[str], str | None]:
         return value
 
     return parse
+
+
+def bootstrap(value: str) -> str:
+    try:
+        parse_bootstrap(value)
+    except ValueError:
+        raise ValueError("is HOST:PORT, or several separated by commas") from None
+    return value
 
 
 def topic_name(value: str) -> str:

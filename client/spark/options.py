@@ -16,7 +16,9 @@ from odradek.client.config import (
     MIB,
     ClientConfig,
     ClientOptions,
+    ConsumerConfig,
     ConsumerOptions,
+    ProducerConfig,
     ProducerOptions,
 )
 from odradek.client.security_settings import take_setting, used_options
@@ -40,6 +42,7 @@ from odradek.client.spark.option_values import (
     Mode,
     NotAWord,
     boolean,
+    bootstrap,
     codec,
     duration_ms,
     exactly,
@@ -49,6 +52,7 @@ from odradek.client.spark.option_values import (
     not_negative,
     pattern,
     positive,
+    positive_int,
     prefix,
     strategy,
     topic_name,
@@ -161,7 +165,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     given = _Given(options, "read")
     security = given.security()
     starting, ending = _offsets(given, use)
-    return ReadOptions(
+    parsed = ReadOptions(
         bootstrap=given.bootstrap(),
         topics=_topics(given),
         starting_offsets=starting,
@@ -183,23 +187,25 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
             | {"first_connect_ms": None}
             | given.present(
                 client_id=("kafka.client.id", str),
-                request_timeout_ms=("kafka.request.timeout.ms", positive),
+                request_timeout_ms=("kafka.request.timeout.ms", positive_int),
                 retry_backoff_ms=("kafka.retry.backoff.ms", positive),
-                max_block_ms=("kafka.default.api.timeout.ms", positive),
+                max_block_ms=("kafka.default.api.timeout.ms", positive_int),
             ),
         ),
         consumer=cast(
             ConsumerOptions,
             given.present(
                 isolation_level=("kafka.isolation.level", isolation),
-                fetch_max_bytes=("kafka.fetch.max.bytes", positive),
-                partition_fetch_bytes=("kafka.max.partition.fetch.bytes", positive),
-                fetch_max_wait_ms=("kafka.fetch.max.wait.ms", positive),
-                fetch_min_bytes=("kafka.fetch.min.bytes", positive),
+                fetch_max_bytes=("kafka.fetch.max.bytes", positive_int),
+                partition_fetch_bytes=("kafka.max.partition.fetch.bytes", positive_int),
+                fetch_max_wait_ms=("kafka.fetch.max.wait.ms", positive_int),
+                fetch_min_bytes=("kafka.fetch.min.bytes", positive_int),
                 check_crcs=("kafka.check.crcs", boolean),
             ),
         ),
     )
+    given.check_together(ConsumerConfig, {**parsed.client, **parsed.consumer})
+    return parsed
 
 
 def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
@@ -208,7 +214,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
     security = given.security()
     for name, values in (("kafka.acks", ("all", "-1")), ("kafka.enable.idempotence", ("true",))):
         given.get(name, exactly(*values), None)
-    return WriteOptions(
+    parsed = WriteOptions(
         bootstrap=given.bootstrap(),
         topic=given.get("topic", topic_name, None),
         include_headers=given.get("includeHeaders", boolean, True),
@@ -218,8 +224,8 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         inline_max_bytes=given.get("inline.max.bytes", not_negative, INLINE_MAX_BYTES),
         task_max_bytes=given.get("relay.max.task.bytes", positive, RELAY_MAX_TASK_BYTES),
         relay_max_bytes=given.get("relay.max.bytes", positive, RELAY_MAX_BYTES),
-        batch_max_bytes=given.get("kafka.max.request.size", positive, BATCH_MAX_BYTES),
-        batch_full_bytes=given.get("kafka.batch.size", positive, None),
+        batch_max_bytes=given.get("kafka.max.request.size", positive_int, BATCH_MAX_BYTES),
+        batch_full_bytes=given.get("kafka.batch.size", positive_int, None),
         codec=given.get("kafka.compression.type", codec, Codec.NONE),
         client=cast(
             ClientOptions,
@@ -227,7 +233,7 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
             | {"first_connect_ms": None}
             | given.present(
                 client_id=("kafka.client.id", str),
-                request_timeout_ms=("kafka.request.timeout.ms", positive),
+                request_timeout_ms=("kafka.request.timeout.ms", positive_int),
                 retry_backoff_ms=("kafka.retry.backoff.ms", positive),
                 max_block_ms=("kafka.max.block.ms", positive),
             ),
@@ -236,11 +242,14 @@ def write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
             ProducerOptions,
             given.present(
                 buffer_bytes=("kafka.buffer.memory", positive),
-                delivery_timeout_ms=("kafka.delivery.timeout.ms", positive),
-                transaction_timeout_ms=("kafka.transaction.timeout.ms", positive),
+                delivery_timeout_ms=("kafka.delivery.timeout.ms", positive_int),
+                transaction_timeout_ms=("kafka.transaction.timeout.ms", positive_int),
             ),
         ),
     )
+    given.check_together(ProducerConfig, {**parsed.client, **parsed.producer})
+    given.check_together(ConsumerConfig, {**parsed.client})  # it reads the decisions
+    return parsed
 
 
 class _Given:
@@ -248,6 +257,8 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], direction: Direction) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
+        self._usual = {"fetch_max_wait_ms": "the wait of a fetch, 500 ms,"}
+        """The words for the clients' own names in messages."""
         known = {name.lower() for name in NAMES[direction]}
         for name in sorted(self._values.keys() - known - OF_SPARK):
             if name.startswith(TIMES_OF_JAVA):
@@ -271,9 +282,21 @@ class _Given:
 
     def present(self, **names: tuple[str, Callable[[str], Any]]) -> dict[str, Any]:
         """Return the given ones of some options, by their names in the client."""
+        self._usual |= {key: name for key, (name, _) in names.items()}
         return {
             key: self.get(name, parse, None) for key, (name, parse) in names.items() if name in self
         }
+
+    def check_together(self, config: type[ClientConfig], options: Mapping[str, Any]) -> None:
+        """Raise `OptionError` for values that a client would refuse when a task or commit begins.
+
+        Its message has the client's own names.
+        """
+        try:
+            config(**options)
+        except ValueError as error:
+            words = re.sub(r"\w+", lambda word: self._usual.get(word[0], word[0]), str(error))
+            raise OptionError(f"The options do not suit the clients: {words}.") from None
 
     def bootstrap(self) -> str:
         if "kafka.bootstrap.servers" not in self:
@@ -281,7 +304,7 @@ class _Given:
                 "The option kafka.bootstrap.servers is missing: give it the address of a broker, "
                 "HOST:PORT."
             )
-        return self.get("kafka.bootstrap.servers", str, "")
+        return self.get("kafka.bootstrap.servers", bootstrap, "")
 
     def security(self) -> dict[str, Any]:
         """Return the options of TLS and SASL, checked as on the driver. No message has a secret."""

@@ -142,6 +142,15 @@ def test_a_write_takes_the_producers_settings() -> None:
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "minOffsetsPerTrigger is 9 and maxOffsetsPerTrigger 8: give the first a smaller",
         ),
+        (
+            {"kafka.fetch.max.wait.ms": "30000"},
+            "clients: kafka.fetch.max.wait.ms must be less than kafka.request.timeout.ms.$",
+        ),
+        ({"kafka.fetch.max.bytes": "2147483648"}, r"max.bytes is a whole number from 1 to 2\^31-1"),
+        (
+            {"kafka.bootstrap.servers": "127.0.0.1"},
+            "kafka.bootstrap.servers is HOST:PORT, or several .* not '127.0.0.1'.$",
+        ),
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets."),
         ({"kafka.value.deserializer": "x"}, "keys and values are bytes"),
         ({"path": "x"}, 'name topics by the option "topic"'),
@@ -239,7 +248,14 @@ def test_a_stream_has_no_end() -> None:
     [
         ({"kafka.acks": "1"}, "kafka.acks is all or -1 here"),
         ({"kafka.enable.idempotence": "false"}, "is true here"),
-        ({"kafka.batch.size": "many"}, "kafka.batch.size is a whole number above 0"),
+        ({"kafka.batch.size": "many"}, "kafka.batch.size is a whole number from 1 to"),
+        ({"kafka.buffer.memory": "10"}, "clients: kafka.buffer.memory is at least 65536, and 10"),
+        (
+            {"kafka.request.timeout.ms": "500"},
+            "clients: the wait of a fetch, 500 ms, must be less",
+        ),
+        ({"kafka.transaction.timeout.ms": "2147483648"}, "timeout.ms is a whole number from 1 to"),
+        ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is HOST:PORT, or several separated"),
         ({"kafka.transactional.id": "x"}, "the sink makes its own"),
         ({"kafka.compression.type": "brotli"}, "is one of none, gzip, snappy, lz4, zstd"),
         ({"topic": "a/b"}, "topic is a name of 1 to 249 of the characters"),
