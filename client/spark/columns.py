@@ -112,6 +112,10 @@ WRITE_COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 def check_write_schema(schema: StructType, *, has_topic_option: bool) -> None:
     """Raise `ColumnError` for columns that cannot be written. Other columns are ignored."""
     columns = {field.name: field.dataType for field in schema}
+    given = [field.name for field in schema]
+    for name in (*WRITE_COLUMNS, "headers"):
+        if given.count(name) > 1:
+            raise ColumnError(f"There are {given.count(name)} columns {name}: rename or drop one.")
     if "value" not in columns:
         raise ColumnError(
             f"A row needs a column value (string or binary), and has {', '.join(columns)}: make "
