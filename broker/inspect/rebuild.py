@@ -23,6 +23,7 @@ from uuid import UUID
 from odradek.broker.cluster.acl_keys import closing_puts
 from odradek.broker.cluster.image import PartitionImage, TopicImage
 from odradek.broker.cluster.metadata import new_cluster_id
+from odradek.broker.cluster.new_topic import PARTITIONS_MAX
 from odradek.broker.cluster.store import (
     CLUSTER,
     DELETIONS,
@@ -175,8 +176,16 @@ def plan_rebuild(
     found: Iterable[Surveyed], salvaged: Salvaged, wishes: Wishes, rng: random.Random
 ) -> RebuildPlan:
     """Decide the contents of the new store. Raises `CannotRebuild`."""
-    kept = [partition for partition in found if partition.topic_id not in salvaged.deletions]
     problems: list[str] = []
+    kept: list[Surveyed] = []
+    for partition in found:
+        if _is_beyond(partition):
+            problems.append(
+                f"The directory {partition.where} is that of no partition: a topic has "
+                f"{PARTITIONS_MAX} at most. Move it away."
+            )
+        elif partition.topic_id not in salvaged.deletions:
+            kept.append(partition)
     by_topic: dict[str, list[Surveyed]] = {}
     for partition in kept:
         by_topic.setdefault(partition.where.topic, []).append(partition)
@@ -211,6 +220,12 @@ def plan_rebuild(
         next_producer_id=max(largest + 1, salvaged.next_producer_id) + PRODUCER_ID_GAP,
         leader_epoch=epoch,
     )
+
+
+def _is_beyond(partition: Surveyed) -> bool:
+    """Return True if no topic can have a partition of this number."""
+    counted = 0 if partition.identity is None else partition.identity.partition_count
+    return partition.where.partition >= max(PARTITIONS_MAX, counted)
 
 
 def _cluster_id(found: Sequence[Surveyed], salvaged: Salvaged, problems: list[str]) -> str | None:

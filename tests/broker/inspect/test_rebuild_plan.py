@@ -61,6 +61,8 @@ def says(name: str = "t", index: int = 0, **fields: Any) -> Identity:
         ([found(index=2)], "no directory for: 0, 1"),
         ([found(has_segment=False)], "t-0 has no segment of its log"),
         ([found(whose=says(partition_count=3))], "no directory for: 1, 2"),
+        ([found(index=2**31 - 1)], "t-2147483647 is that of no partition: a topic has 10000 at"),
+        ([found(index=10**20)], "t-100000000000000000000 is that of no partition"),
     ],
 )
 def test_directories_that_contradict_each_other_are_refused(
