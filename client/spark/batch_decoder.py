@@ -103,6 +103,7 @@ class _BatchColumns(NamedTuple):
     """The number of records up to and with each batch."""
     types: Int64s
     base_offsets: Int64s
+    last_offset_deltas: Int64s
     base_timestamps: Int64s
 
     @classmethod
@@ -111,6 +112,7 @@ class _BatchColumns(NamedTuple):
             np.cumsum(_int64s([header.record_count for header in headers])),
             _int64s([header.timestamp_type for header in headers]),
             _int64s([header.base_offset for header in headers]),
+            _int64s([header.last_offset_delta for header in headers]),
             _int64s([_base_timestamp(header) for header in headers]),
         )
 
@@ -135,6 +137,9 @@ def _decode_rows(data: bytes, heads: Int64s, columns: _BatchColumns, owners: Int
     ends = positions + sizes
     time_deltas, positions = varints.read(view, positions + 1)  # 1: the attributes, unused
     offset_deltas, positions = varints.read(view, positions)
+    # With another offset a record would be left out as one of another range, or read twice.
+    if not ((offset_deltas >= 0) & (offset_deltas <= columns.last_offset_deltas[owners])).all():
+        raise _corrupt("a record has an offset that is not in the range of its header")
     types = columns.types[owners]
     return _Rows(
         offsets=columns.base_offsets[owners] + offset_deltas,

@@ -26,6 +26,7 @@ from odradek.client.spark.varints import Varints
 from odradek.protocol.batch import HEADER_BYTES, Codec, crc_is_good, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch
+from odradek.protocol.varint import encode_varint
 from tests.broker.poison import WITH_KEY, WITHOUT_KEY, crowd
 from tests.drawing import given, st
 
@@ -252,6 +253,18 @@ def test_a_damaged_batch_never_decodes_to_anything_but_rows_or_corrupt_message(
     else:
         assert len(decoded.keys) == len(decoded.values) == len(decoded.headers) == len(decoded)
     assert set(codes) <= {ErrorCode.CORRUPT_MESSAGE}
+
+
+@pytest.mark.parametrize("delta", [-1, 2])
+def test_an_offset_that_the_header_does_not_announce_is_refused(delta: int) -> None:
+    batch = encode_batch([Record(key=None, value=b"v")] * 2, base_offset=7)
+    start_of_second = HEADER_BYTES + (len(batch) - HEADER_BYTES) // 2
+    assert batch[start_of_second + 3 : start_of_second + 4] == encode_varint(1)
+    batch[start_of_second + 3 : start_of_second + 4] = encode_varint(delta)
+    set_crc(batch)
+    with pytest.raises(KafkaError, match="not in the range of its header") as refusal:
+        decode_all([bytes(batch)])
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_length_that_does_not_end_is_not_read_to_the_end_of_its_batch() -> None:
