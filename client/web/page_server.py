@@ -50,7 +50,8 @@ SEND_SECONDS: Final = 30.0
 """The time for a browser to take `SENT_AT_ONCE_BYTES`."""
 SENT_AT_ONCE_BYTES: Final = 64 * 1024
 PING_SECONDS: Final = 15.0
-"""The time after which a stream without news says that it is still there."""
+"""The time after which a stream without news sends a message without rows: a browser that gets none
+for longer takes the connection for lost (`SILENT_MS` of `page/rows.js`)."""
 RETRY_MS: Final = 1_000
 """The time after which a browser that has lost the stream asks for it again."""
 PAUSE_SECONDS: Final = 0.2
@@ -213,19 +214,14 @@ class PageServer:
         return min(int(number[:15]), self._board.number)
 
     async def _send_changes(self, stream: trio.abc.Stream, http: HttpServerEnd, seen: int) -> None:
-        is_first = True
         while True:
             number = self._board.number
-            if is_first or number != seen:
-                parts = [
-                    f"retry: {RETRY_MS}\nid: {self._run_id}-{number}\n".encode(),
-                    f'data: {{"now_ms":{system_wall_ms()},'.encode(),
-                    self._text_after(seen),
-                ]
-                seen = number
-            else:
-                parts = [b": still here\n\n"]
-            is_first = False
+            parts = [
+                f"retry: {RETRY_MS}\nid: {self._run_id}-{number}\n".encode(),
+                f'data: {{"now_ms":{system_wall_ms()},'.encode(),
+                self._text_after(seen),
+            ]
+            seen = number
             await _send_in_time(stream, *(piece for part in parts for piece in http.piece(part)))
             await trio.sleep(PAUSE_SECONDS)
             with trio.move_on_after(PING_SECONDS):

@@ -1,6 +1,10 @@
 // The rows that the server sends, and the state of the connection to it.
 
 const AGAIN_MS = 5000;
+// The server sends a message every 15 seconds, with rows or without. After this time without one the
+// connection is lost: its process stands still, or the network is gone. The first message is waited
+// for without this limit, as it has all rows, and a line may be slow.
+const SILENT_MS = 40_000;
 
 const sections = new Map();
 let offset = 0;
@@ -31,18 +35,29 @@ function take(message) {
 export function receive(changed) {
   const source = new EventSource("/events");
   let isRefused = false;
-  source.onerror = () => {
+  let heard = 0;
+  const lose = (since) => {
     if (connection.isOpen) connection.since = null;
-    connection.since ??= Date.now();
+    connection.since ??= since;
     Object.assign(connection, { isOpen: false, isFull: isRefused });
     isRefused = false;
-    if (source.readyState === EventSource.CLOSED) setTimeout(receive, AGAIN_MS, changed);
+    if (source.readyState === EventSource.CLOSED) {
+      clearInterval(watch);
+      setTimeout(receive, AGAIN_MS, changed);
+    }
     changed();
   };
+  const watch = setInterval(() => {
+    if (!connection.isOpen || Date.now() - heard < SILENT_MS) return;
+    source.close();
+    lose(heard);
+  }, AGAIN_MS);
+  source.onerror = () => lose(Date.now());
   source.addEventListener("full", () => {
     isRefused = true;
   });
   source.onmessage = (event) => {
+    heard = Date.now();
     Object.assign(connection, { isOpen: true, isFull: false });
     take(JSON.parse(event.data));
     changed();

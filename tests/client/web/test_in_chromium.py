@@ -1,6 +1,7 @@
 """The page in a real Chromium, beside a real broker."""
 
 import os
+import signal
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -144,6 +145,23 @@ def test_the_page_says_that_its_own_process_is_away_and_takes_everything_anew_fr
         opened.wait_text(".answer", "odradek web does not answer.")
         with served_page(broker.address, "--listen", f"127.0.0.1:{port}"):
             opened.page.wait_for_selector("#state.well")
+
+
+def test_a_page_whose_process_stands_still_is_not_called_live(
+    browser: "Browser", broker: RunningBroker
+) -> None:
+    """It was live for good: no connection had ended."""
+    with served_page(broker.address) as served, window(browser) as opened:
+        opened.page.clock.install()
+        opened.show(served.link)
+        served.process.send_signal(signal.SIGSTOP)
+        try:
+            opened.page.clock.fast_forward(60_000)
+            opened.wait_text("#state.trouble", "odradek web does not answer since")
+        finally:
+            served.process.send_signal(signal.SIGCONT)
+        opened.page.clock.fast_forward(10_000)
+        opened.page.wait_for_selector("#state.well")
 
 
 def test_the_page_asks_again_after_a_proxy_has_answered_for_its_process(
