@@ -91,12 +91,13 @@ def is_named(authority: str, names: Iterable[str]) -> bool:
     return host_of(authority) in {name.lower() for name in names}
 
 
-def is_asked_by_another_page(site: str, mode: str) -> bool:
+def is_asked_by_another_page(site: str, destination: str) -> bool:
     """Return True if a page of somebody else asks. A link to this page may be anywhere.
 
-    `site` and `mode` are the headers Sec-Fetch-Site and Sec-Fetch-Mode, which scripts cannot set.
+    `site` and `destination` are the headers Sec-Fetch-Site and Sec-Fetch-Dest, which scripts cannot
+    set. A frame navigates as a window does, and a page may have any number of them.
     """
-    return site in ("cross-site", "same-site") and mode != "navigate"
+    return site in ("cross-site", "same-site") and destination != "document"
 
 
 def passwords_of(text: str) -> dict[str, str]:

@@ -165,8 +165,8 @@ class PageServer:
                 "--name gives it another one.\n".encode(),
                 status=421,
             )
-        site, mode = (_header(request, name) for name in (b"sec-fetch-site", b"sec-fetch-mode"))
-        if is_asked_by_another_page(site, mode):
+        site, destination = (_header(request, b"sec-fetch-" + name) for name in (b"site", b"dest"))
+        if is_asked_by_another_page(site, destination):
             return HttpAnswer(b"another page has asked for this\n", status=403)
         passwords = self._visitors.passwords
         if passwords and not is_permitted(_header(request, b"authorization"), passwords):

@@ -129,14 +129,19 @@ async def test_a_host_that_is_not_named_gets_nothing_at_any_path(path: str, host
 
 @pytest.mark.parametrize("path", ["/", "/events", "/double?number=1"])
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(
+    ("mode", "destination"), [("no-cors", "empty"), ("no-cors", "image"), ("navigate", "iframe")]
+)
 async def test_a_page_of_somebody_else_may_lead_here_and_asks_for_nothing(
-    path: str, site: str
+    path: str, site: str, mode: str, destination: str
 ) -> None:
+    """With frames it could take the places of streams, and ask the brokers."""
     async with serving() as served:
-        headers = [f"Sec-Fetch-Site: {site}", "Sec-Fetch-Mode: no-cors"]
-        assert (await served.ask(get(path, *headers))).startswith(b"HTTP/1.1 403 ")
-        headers[1] = "Sec-Fetch-Mode: navigate"
-        assert (await served.ask(get("/", *headers))).endswith(b"the page")
+        headers = [f"Sec-Fetch-Site: {site}", f"Sec-Fetch-Mode: {mode}"]
+        wrong = get(path, *headers, f"Sec-Fetch-Dest: {destination}")
+        assert (await served.ask(wrong)).startswith(b"HTTP/1.1 403 ")
+        link = [headers[0], "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"]
+        assert (await served.ask(get("/", *link))).endswith(b"the page")
 
 
 @pytest.mark.parametrize("path", ["/", "/events", "/double?number=1", "/nothing"])
