@@ -33,7 +33,7 @@ from odradek.broker.inspect.inspection import (
     batches_in,
     describe_record,
 )
-from odradek.broker.inspect.log_files import content_of, has_bytes, segments_in
+from odradek.broker.inspect.log_files import content_of, has_bytes, logs_in, segments_in
 from odradek.broker.storage.aborted import AbortedIndex
 from odradek.broker.storage.checkpoint import CHECKPOINT, decode_checkpoint
 from odradek.broker.storage.data_format import UnknownFormat, check_format
@@ -135,8 +135,7 @@ def _directory(path: str, records: bool) -> Iterator[Facts]:
     if bases := offsets_in(names, LOG):
         yield from _log([file_path(path, base, LOG) for base in bases], path, records, None)
         return
-    partitions = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
-    partitions = [partition for partition in partitions if segments_in(partition)]
+    partitions = logs_in(path)
     if not partitions:
         raise click.ClickException(f"There is no log in {path}.")
     history = History.read(path)

@@ -18,6 +18,7 @@ import trio
 from odradek.broker.environment.env import Disk
 from odradek.broker.inspect.dump import check_format_of, log
 from odradek.broker.inspect.found_transactions import FoundTransaction, History
+from odradek.broker.inspect.log_files import logs_in
 from odradek.broker.inspect.lost_logs import lost_logs
 from odradek.broker.inspect.repair import Damage, Survey, repair, restore_from_journal, survey_log
 from odradek.broker.storage.disk import SystemDisk
@@ -123,18 +124,15 @@ def _damaged_facts(found: Survey, is_repaired: bool) -> dict[str, object]:
 
 def _partitions(path: str) -> tuple[str, list[str]]:
     """Return the data directory, and the partitions' directories to repair."""
-    disk = SystemDisk()
     parent = os.path.dirname(os.path.abspath(path))
     if partition_of(os.path.basename(path)) is not None and os.path.exists(f"{parent}/{LAST_RUN}"):
         return parent, [path] if os.path.isdir(path) else []
     if not os.path.isdir(path):
         raise click.ClickException(f"There is no directory {path!r}.")
-    names = disk.listdir(path)
+    names = SystemDisk().listdir(path)
     if offsets_in(names, LOG) or "checkpoint" in names:
         return parent, [path]
-    found = [f"{path}/{name}" for name in names if os.path.isdir(f"{path}/{name}")]
-    found = [directory for directory in found if offsets_in(disk.listdir(directory), LOG)]
-    return path, [directory for directory in found if not directory.endswith(".deleted")]
+    return path, [each for each in logs_in(path) if not each.endswith(".deleted")]
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ def test_directories_that_go_while_they_are_listed_are_left_out(
             shutil.rmtree(data_dir / name, ignore_errors=True)
         return segments_in(directory)
 
-    for module in ("dump", "found_transactions"):
+    for module in ("log_files", "found_transactions"):
         monkeypatch.setattr(f"odradek.broker.inspect.{module}.segments_in", listed)
     assert names(list(_facts_of(str(data_dir), records=False))) == ["hotels-0"]
 
