@@ -4,6 +4,7 @@ A listener has a name, an address to listen on, and an address that clients of t
 sent to. Each name has a security protocol: with TLS or without, and with SASL or without.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -25,6 +26,8 @@ WITH_SASL: Final = (SASL_PLAINTEXT, SASL_SSL)
 ALL_ADDRESSES: Final = "::"
 """The host of a listener that serves every address of the machine, IPv4 and IPv6, as in Java."""
 NOWHERE: Final = ("", 0)
+_PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+"""Python refuses to convert a number of some thousand digits."""
 WILDCARDS: Final = ("0.0.0.0", ALL_ADDRESSES)
 
 
@@ -267,8 +270,10 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     """Split `HOST:PORT`, with an IPv6 address in brackets. Raises `ConfigError`."""
     host, colon, port = text.strip().rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"{option} is HOST:PORT, such as {DEFAULT_LISTEN}, not {text!r}.")
+    if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise ConfigError(
+            f"{option} is HOST:PORT, such as {DEFAULT_LISTEN}, not {shortened(text)!r}."
+        )
     return host or ALL_ADDRESSES, int(port)
 
 

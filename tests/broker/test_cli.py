@@ -182,7 +182,9 @@ def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> Non
     assert parse_address(text, "--listen") == address
 
 
-@pytest.mark.parametrize("text", ["", "x", "x:", "x:-1", "x:65536", "x:1.5", "x:٣"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "x:", "x:-1", "x:65536", "x:1.5", "x:٣", "x:" + "1" * 5000]
+)
 def test_other_texts_are_no_address(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_address(text, "--listen")
