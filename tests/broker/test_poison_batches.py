@@ -17,7 +17,7 @@ from odradek.broker.storage.record_check import COMPACTED_RECORDS_MAX
 from odradek.broker.storage.timestamps import TimestampOffset
 from odradek.broker.testing import RunningBroker
 from odradek.protocol.apis.produce import PRODUCE
-from odradek.protocol.batch import Codec, read_header
+from odradek.protocol.batch import HEADER_BYTES, Codec, read_header, set_crc
 from odradek.protocol.errors import ErrorCode, KafkaError
 from odradek.protocol.record import Record, encode_batch
 from tests.broker.asks import BY_NAME, create_topic, produce_request
@@ -148,6 +148,18 @@ async def test_a_batch_that_is_left_half_read_gives_its_place_back() -> None:
     keyless = crowd(20_000, record=WITHOUT_KEY)
     with trio.fail_after(60), pytest.raises(KafkaError, match="without key"):
         await check_keys(keyless, decompressor)
+
+
+@pytest.mark.parametrize("delta", [-1, 2, 63])
+async def test_a_record_with_an_offset_outside_of_its_batch_is_refused(delta: int) -> None:
+    """Compaction, and the search for a time, took such an offset for the record's."""
+    batch = bytearray(keyed(("a", "1"), ("b", "2")))
+    second = HEADER_BYTES + 1 + (batch[HEADER_BYTES] >> 1)  # its bytes: length, attributes, time
+    assert batch[second + 3] == 1 << 1
+    batch[second + 3] = delta << 1 if delta >= 0 else (-delta << 1) - 1
+    set_crc(batch)
+    with pytest.raises(KafkaError, match=f"offset delta {delta}"):
+        await check(batch)
 
 
 @pytest.mark.slow

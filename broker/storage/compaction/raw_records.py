@@ -72,6 +72,7 @@ def walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
 
 def _walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
     make: type[RawRecord] = RawRecord
+    last_delta = header.last_offset_delta
     position = 0
     for _ in range(header.record_count):
         start = position
@@ -81,6 +82,8 @@ def _walk(header: BatchHeader, data: Decompressed) -> Iterator[RawRecord]:
         timestamp_delta = number >> 1 ^ -(number & 1)
         number, position = _zigzag(data, rest)
         offset_delta = number >> 1 ^ -(number & 1)
+        if not 0 <= offset_delta <= last_delta:
+            raise _corrupt(header, f"a record has the offset delta {offset_delta}")
         number, position = _zigzag(data, position)
         key: bytes | None = None
         if not number & 1:
