@@ -63,6 +63,9 @@ BIT_ROT: Final = Fixed(faults=("BitFlip", "BitFlip", "Kill", "LinkCut"), setting
 MUCH_BIT_ROT: Final = Fixed(
     faults=("BitFlip", "BitFlip", "BitFlip", "LinkCut"), settings=SCRUBBED, seconds=8.0
 )
+ROT_AND_ELECTIONS: Final = Fixed(
+    faults=("BitFlip", "BitFlip", "BitFlip", "Elected", "LinkCut"), settings=SCRUBBED, seconds=8.0
+)
 REVOKED: Final = Fixed(
     faults=("Kill", "LinkCut", "ClientCut"), settings=QUICK, seconds=10.0, clients=("acls",)
 )

@@ -138,8 +138,8 @@ REPLICATION_BUGS: Final = (
         old="if follower.partition.log.failure is not None:",
         new="if follower.partition is None:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=30,
-        fixed=reach.MUCH_BIT_ROT,
+        seed=5,
+        fixed=reach.ROT_AND_ELECTIONS,
     ),
     Planted(
         bug="bit rot elected",
