@@ -85,8 +85,19 @@ class DamagedReplicas:
             return  # it was made anew: the damaged log, of the topic before, is removed soon
         if self._node_id in (partition.leader, *partition.isr, *partition.elr):
             await self._leave(image, where, partition)
-        else:
+        elif await self._is_as_shown(where, partition):
             await self._begin_anew(where)
+
+    async def _is_as_shown(self, where: TopicPartition, partition: PartitionImage) -> bool:
+        """Return True if the store has a partition as this broker's image shows it.
+
+        An image may be late, and the leader has taken this replica back since. Raises KafkaError.
+        """
+        unchanged = Compare(key=partition_key(*where), mod_revision=partition.epoch)
+        is_unchanged, revision = await self._store.txn([unchanged, self._session.guard], {})
+        if not is_unchanged:
+            await self._metadata.wait_reached(revision)
+        return is_unchanged
 
     def _has_whole_replica(self, partition: PartitionImage) -> bool:
         return any(node != self._node_id for node in (*partition.isr, *partition.elr))

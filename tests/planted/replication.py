@@ -142,6 +142,18 @@ REPLICATION_BUGS: Final = (
         fixed=reach.ROT_AND_ELECTIONS,
     ),
     Planted(
+        bug="a damaged replica begins anew that the leader has just taken back",
+        where="DamagedReplicas._replace",
+        old="elif await self._is_as_shown(where, partition):",
+        new="else:",
+        tests=(
+            "tests/broker/replication/test_damaged.py::"
+            "test_a_replica_that_the_leader_has_taken_back_does_not_begin_anew",
+        ),
+        seed=5,
+        fixed=reach.ROT_AND_ELECTIONS,
+    ),
+    Planted(
         bug="bit rot elected",
         where="DamagedReplicas._replace",
         old="if self._node_id in (partition.leader, *partition.isr, *partition.elr):",
