@@ -129,7 +129,7 @@ REPLICATION_BUGS: Final = (
         old="if node not in isr and node in self.followers:",
         new="if node is None:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=2,
+        seed=3,
         fixed=reach.MUCH_BIT_ROT,
     ),
     Planted(
@@ -138,14 +138,14 @@ REPLICATION_BUGS: Final = (
         old="if follower.partition.log.failure is not None:",
         new="if follower.partition is None:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=5,
+        seed=4,
         fixed=reach.ROT_AND_ELECTIONS,
     ),
     Planted(
         bug="a damaged replica begins anew that the leader has just taken back",
         where="DamagedReplicas._replace",
-        old="elif await self._is_as_shown(where, partition):",
-        new="else:",
+        old="await self._is_as_shown(where, partition)",
+        new="True",
         tests=(
             "tests/broker/replication/test_damaged.py::"
             "test_a_replica_that_the_leader_has_taken_back_does_not_begin_anew",
@@ -159,7 +159,7 @@ REPLICATION_BUGS: Final = (
         old="if self._node_id in (partition.leader, *partition.isr, *partition.elr):",
         new="if self._node_id == partition.leader:",
         tests=(f"{DAMAGED}a_damaged_follower_is_fetched_anew",),
-        seed=2,
+        seed=1,
         fixed=reach.BIT_ROT,
     ),
     Planted(
