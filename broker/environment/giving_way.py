@@ -8,7 +8,7 @@ does not know it.
 - A nice value: while others want the processor, it gets a tenth of what they get. It gets that:
   with SCHED_IDLE a busy processor would let no client in.
 - SCHED_BATCH: when it wakes, it takes the processor from nobody.
-- It yields each quarter of a millisecond (`_yields.c`, where the package was built with a C
+- It yields each tenth of a millisecond (`_yields.c`, where the package was built with a C
   compiler). Linux looks who may run when a thread wakes, and then at its next tick, up to 4 ms
   later. A loop that has just had more than its share waits for that tick, and hardly any signature
   takes longer. A thread that yields forgoes the rest of its slice, so it asks for the shortest one.
@@ -38,7 +38,7 @@ NICER: Final = 10
 NICEST: Final = 19
 SLICE_NS: Final = 100_000
 """The shortest that Linux takes."""
-YIELDS_MICROSECONDS: Final = 250
+YIELDS_MICROSECONDS: Final = 100
 """The time from one yield to the next."""
 SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 """The number of the system call, for which Python and libc have no function."""
@@ -57,6 +57,13 @@ class _Attributes(ctypes.Structure):
         ("sched_deadline", ctypes.c_uint64),
         ("sched_period", ctypes.c_uint64),
     )
+
+
+def processor_count() -> int:
+    """Return the number of processors on which this process may run."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def give_way() -> None:

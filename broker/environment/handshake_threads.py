@@ -23,10 +23,12 @@ import trio
 
 from odradek.broker.environment.address_queue import AddressQueue, NoPlace
 from odradek.broker.environment.env import HandshakeFailed
-from odradek.broker.environment.giving_way import call_yielding, give_way
+from odradek.broker.environment.giving_way import call_yielding, give_way, processor_count
 from odradek.broker.environment.threads import Threads
 
-FIRST_STEPS_AT_ONCE: Final = 2
+FIRST_STEPS_AT_ONCE: Final = min(2, processor_count())
+"""Two threads would sign no more on one processor, and get twice the turns between those of the
+loop."""
 LATER_STEPS_AT_ONCE: Final = 1
 FIRST_STEPS_WAITING: Final = 256
 """Fewer than the half of the places of handshakes, so that none of them is displaced."""
